@@ -358,6 +358,24 @@ func TestCutoversBackAndForth(t *testing.T) {
 	}
 }
 
+func TestASegmentTranslatesWhatItHolds(t *testing.T) {
+	for s := range sample().Segments() {
+		for v := s.Virtual - 2; v < s.End()+2; v++ {
+			p, ok := s.PhysicalOf(v)
+			a := sample().ToPhysical(v)
+			if want := a.Kind == Record && a.Segment == s; ok != want || ok && p != a.Physical {
+				t.Errorf("%v: %d is at %d, %v; the map has %+v", s, v, p, ok, a)
+			}
+			if back, in := s.VirtualOf(p); in != ok || back != v {
+				t.Errorf("%v: %d is at %d, which is %d, %v", s, v, p, back, in)
+			}
+		}
+	}
+	if p, ok := Identity().openSegment().PhysicalOf(1 << 40); p != 1<<40 || !ok {
+		t.Errorf("open: %d, %v", p, ok)
+	}
+}
+
 func TestAnEmptyNativeSegmentVanishes(t *testing.T) {
 	m, _ := NewMap(0).AppendMirrored(0, 0, 10)
 	m, _ = m.OpenNative(10, 12)

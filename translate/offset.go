@@ -64,6 +64,18 @@ func (s Segment) End() Virtual { return Virtual(s.end(virtualSide)) }
 // PhysicalEnd is the physical end (exclusive); math.MaxInt64 if the segment is open.
 func (s Segment) PhysicalEnd() Physical { return Physical(s.end(physicalSide)) }
 
+// PhysicalOf translates v without a look-up; false if the segment does not hold it. Segments only ever grow at their end, so
+// what was true in one snapshot is true in all later ones: a reader that goes through a log in order asks the map once per
+// segment.
+func (s Segment) PhysicalOf(v Virtual) (Physical, bool) {
+	return s.Physical + Physical(v-s.Virtual), v >= s.Virtual && v < s.End()
+}
+
+// VirtualOf is the inverse of PhysicalOf.
+func (s Segment) VirtualOf(p Physical) (Virtual, bool) {
+	return s.Virtual + Virtual(p-s.Physical), p >= s.Physical && p < s.PhysicalEnd()
+}
+
 // IsOpen says whether the segment still grows with what clients write.
 func (s Segment) IsOpen() bool { return s.Records == Open }
 

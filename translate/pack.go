@@ -84,19 +84,22 @@ func (r *runs) next() (s Segment, ok bool) {
 }
 
 func (r *runs) uvarint() uint64 {
-	if b := r.data[0]; b < 0x80 {
-		r.data = r.data[1:]
-		return uint64(b)
-	}
-	var x uint64
-	for i, shift := 0, 0; ; i, shift = i+1, shift+7 {
-		b := r.data[i]
-		x |= uint64(b&0x7f) << shift
-		if b < 0x80 {
-			r.data = r.data[i+1:]
-			return x
+	data := r.data
+	x := uint64(data[0])
+	i := 1
+	if x >= 0x80 {
+		x &= 0x7f
+		for shift := 7; ; shift += 7 {
+			b := data[i]
+			i++
+			x |= uint64(b&0x7f) << shift
+			if b < 0x80 {
+				break
+			}
 		}
 	}
+	r.data = data[i:]
+	return x
 }
 
 // seek returns the first closed segment that ends after x, false if there is none.
