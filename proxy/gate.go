@@ -1,0 +1,107 @@
+package proxy
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+)
+
+// gateClass says what the gate does with a call during a cutover.
+type gateClass uint8
+
+const (
+	free          gateClass = iota // passes always
+	holdAtCutover                  // waits while the gate is shut; the drain waits for its answer
+	refuse                         // not offered: the connection is closed
+)
+
+// gate holds calls while a cutover moves the virtual log. Calls of class holdAtCutover are counted from enter to leave.
+//
+// Invariant: a call that is inside entered before the gate shut. enter counts first and looks second, hold shuts first and
+// drain looks second, so no call slips between them.
+type gate struct {
+	inside atomic.Int64
+	shut   atomic.Pointer[standing] // nil: open
+	pause  atomic.Int64             // ms; the longest stand of the last hold
+}
+
+// standing is one time that the gate is shut.
+type standing struct {
+	opened  chan struct{} // closed when the gate opens
+	emptied chan struct{} // capacity 1: nothing is inside, look again
+	longest atomic.Int64  // ns
+}
+
+// enter lets a call of class holdAtCutover in, after it has waited for the gate to open. It gives up when ctx ends.
+// Each nil answer is paired with one leave.
+func (g *gate) enter(ctx context.Context) (waited bool, err error) {
+	for {
+		g.inside.Add(1)
+		s := g.shut.Load()
+		if s == nil {
+			return waited, nil
+		}
+		g.leave()
+		since := time.Now()
+		select {
+		case <-s.opened:
+		case <-ctx.Done():
+			return true, context.Cause(ctx)
+		}
+		waited = true
+		stood := int64(time.Since(since))
+		for old := s.longest.Load(); stood > old && !s.longest.CompareAndSwap(old, stood); old = s.longest.Load() {
+		}
+		g.raisePause(stood)
+	}
+}
+
+func (g *gate) raisePause(stood int64) {
+	ms := (stood + int64(time.Millisecond) - 1) / int64(time.Millisecond)
+	for old := g.pause.Load(); ms > old && !g.pause.CompareAndSwap(old, ms); old = g.pause.Load() {
+	}
+}
+
+// leave is called when the answer of the call is in from the broker, or can never be.
+func (g *gate) leave() {
+	if g.inside.Add(-1) > 0 {
+		return
+	}
+	if s := g.shut.Load(); s != nil {
+		select {
+		case s.emptied <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// hold shuts the gate. Holding again while it is shut changes nothing.
+func (g *gate) hold() {
+	s := &standing{opened: make(chan struct{}), emptied: make(chan struct{}, 1)}
+	if g.shut.CompareAndSwap(nil, s) {
+		g.pause.Store(0)
+	}
+}
+
+// drain waits until nothing is inside.
+func (g *gate) drain(ctx context.Context) error {
+	s := g.shut.Load()
+	if s == nil {
+		return errGateOpen
+	}
+	for g.inside.Load() > 0 {
+		select {
+		case <-s.emptied:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// release opens the gate; what stood there goes on.
+func (g *gate) release() {
+	if s := g.shut.Swap(nil); s != nil {
+		close(s.opened)
+	}
+}

@@ -1,0 +1,154 @@
+package proxy
+
+import (
+	"github.com/switchback-proxy/switchback/internal/control"
+	"github.com/switchback-proxy/switchback/internal/journal"
+	"github.com/switchback-proxy/switchback/translate"
+)
+
+// Route says which cluster serves a virtual cluster and how its numbers are shown. It is immutable once it was given to
+// Start or Publish.
+type Route struct {
+	Generation      translate.Generation
+	Active, Standby string
+	Identity        control.Identity
+	// Topics holds, by virtual name, the topics that have more than the one default era, or whose virtual id differs from
+	// the real one. Any other topic is shown as the active cluster has it, but for its name.
+	Topics map[string]*Topic
+
+	names      translate.Names // of Active
+	byVirtual  map[[16]byte]*Topic
+	byPhysical map[[16]byte]*Topic
+	superseded chan struct{} // closed when a newer route is published
+}
+
+// Topic is how one topic is shown.
+type Topic struct {
+	Name       string // virtual
+	VirtualID  [16]byte
+	PhysicalID [16]byte // on the active cluster
+	Partitions []Partition
+}
+
+// Partition is how one partition is shown. Partitions beyond a topic's list have the default era.
+type Partition struct {
+	Eras      []control.Era      // oldest first; the last one is the active cluster's
+	Map       *translate.Map     // of the active cluster, with the open native segment; nil: virtual = physical
+	History   translate.History  // all epochs before the current era
+	Producers *journal.Producers // who wrote last before the current era; nil: nobody is known
+}
+
+// prepare fills what is derived from the exported fields.
+func (r Route) prepare(names translate.Names) *Route {
+	r.names = names
+	r.superseded = make(chan struct{})
+	r.byVirtual = make(map[[16]byte]*Topic, len(r.Topics))
+	r.byPhysical = make(map[[16]byte]*Topic, len(r.Topics))
+	for _, t := range r.Topics {
+		if t.VirtualID != ([16]byte{}) {
+			r.byVirtual[t.VirtualID] = t
+		}
+		if t.PhysicalID != ([16]byte{}) {
+			r.byPhysical[t.PhysicalID] = t
+		}
+	}
+	return &r
+}
+
+// topic returns how a topic is shown, by its virtual name; nil: the default era, the active cluster's own id.
+func (r *Route) topic(name string) *Topic { return r.Topics[name] }
+
+// partition returns how partition p is shown; nil: the default era. t may be nil.
+func (t *Topic) partition(p int32) *Partition {
+	if t == nil || p < 0 || int(p) >= len(t.Partitions) {
+		return nil
+	}
+	return &t.Partitions[p]
+}
+
+// The zero pointer is a partition with the default era: virtual = physical, epochs as they are.
+
+// mapping returns the map, which is the identity for the default era.
+func (p *Partition) mapping() *translate.Map {
+	if p == nil {
+		return nil
+	}
+	return p.Map
+}
+
+// shift is that of the current era.
+func (p *Partition) shift() translate.Shift {
+	if p == nil || len(p.Eras) == 0 {
+		return 0
+	}
+	return p.Eras[len(p.Eras)-1].Shift
+}
+
+// era is the current one; the zero Era where nothing else is known.
+func (p *Partition) era() control.Era {
+	if p == nil || len(p.Eras) == 0 {
+		return control.Era{}
+	}
+	return p.Eras[len(p.Eras)-1]
+}
+
+// virtualID is the topic id that clients see for the physical one.
+func (r *Route) virtualID(physical [16]byte) [16]byte {
+	if t := r.byPhysical[physical]; t != nil {
+		return t.VirtualID
+	}
+	return physical
+}
+
+// physicalID is the topic id on the active cluster for the one that clients use.
+func (r *Route) physicalID(virtual [16]byte) [16]byte {
+	if t := r.byVirtual[virtual]; t != nil {
+		return t.PhysicalID
+	}
+	return virtual
+}
+
+// topicToPhysical is the name on the active cluster; "" if clients cannot see a topic of that name.
+func (r *Route) topicToPhysical(name string) string {
+	physical := r.names.Physical(name)
+	if translate.IsInternal(physical) {
+		return ""
+	}
+	return physical
+}
+
+// topicToVirtual is the name that clients see; ok is false for a topic that they do not.
+func (r *Route) topicToVirtual(name string) (virtual string, ok bool) {
+	if translate.IsInternal(name) {
+		return "", false
+	}
+	return r.names.Virtual(name)
+}
+
+// brokerBehind is the real broker behind a virtual node; -1 if there is none.
+func (r *Route) brokerBehind(node int32) int32 {
+	nodes := r.Identity.Nodes[r.Active]
+	if node < 0 || len(nodes) == 0 {
+		return -1
+	}
+	return nodes[int(node)%len(nodes)]
+}
+
+// nodeOf is the virtual node of a real broker of the active cluster; -1 for one that is not in the identity, and for -1.
+func (r *Route) nodeOf(broker int32) int32 {
+	for i, id := range r.Identity.Nodes[r.Active] {
+		if id == broker {
+			return int32(i)
+		}
+	}
+	return -1
+}
+
+// nodes is the number of virtual nodes.
+func (r *Route) nodes() int {
+	n := 0
+	for _, list := range r.Identity.Nodes {
+		n = max(n, len(list))
+	}
+	return n
+}
