@@ -1,0 +1,42 @@
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := build
+.PHONY: build test fuzz lint e2e soak bench demo check setup fmt
+
+# The race detector needs a C compiler. `make check` insists on it; `make test` says so where there is none.
+RACE ?= $(if $(shell command -v $${CC:-cc} gcc clang 2>/dev/null),-race,$(info no C compiler: tests run without the race detector))
+FUZZTIME ?= 10s
+SOAK ?= 30m
+STATICCHECK := go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
+GOFILES = $(shell find . -name '*.go' -not -path '*/.*')
+export GOFLAGS := $(GOFLAGS) -buildvcs=false
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+
+build: ; go build -trimpath -ldflags "-X main.version=$(VERSION)" -o bin/switchback ./cmd/switchback
+
+test: ; go test $(RACE) -timeout 4m ./...
+
+fuzz: # every fuzz target in turn, FUZZTIME each
+	grep -rhoE --include='*_test.go' '^func Fuzz[A-Za-z0-9_]+' -H . | sed -E 's|^(.*)/[^/]*:func (.*)$$|\1 \2|' | sort -u | \
+	while read -r dir name; do echo "$$dir $$name"; go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "$$dir" </dev/null; done
+
+lint: # format, vet, staticcheck (with the end-to-end tests), and our own rules
+	@unformatted=$$(gofmt -l $(GOFILES)); [ -z "$$unformatted" ] || { echo "run make fmt:"; echo "$$unformatted"; exit 1; }
+	go vet ./... && go vet -tags e2e ./... && $(STATICCHECK) -tags e2e ./... && go test -count=1 ./internal/lint
+
+fmt: ; gofmt -w $(GOFILES)
+
+setup: ; ./test/setup.sh
+
+e2e: build setup # real brokers, unmodified clients; the whole output is in .cache/e2e.log
+	mkdir -p .cache && go test -tags e2e -count=1 -timeout 20m -v ./test/... 2>&1 | tee .cache/e2e.log
+
+soak: build setup
+	SWITCHBACK_SOAK=$(SOAK) go test -tags e2e -count=1 -timeout 0 -v -run Soak ./test/...
+
+bench: ; go test -run '^$$' -bench . -benchmem ./...
+
+demo: build ; ./bin/switchback demo
+
+check: # the gate before a merge; .ci/run runs it on a clean checkout
+	@for step in lint "test RACE=-race" e2e demo; do begin=$$SECONDS; $(MAKE) $$step; echo "=== $$step: $$((SECONDS - begin)) s"; done
