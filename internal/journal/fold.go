@@ -39,6 +39,17 @@ func NewFold() *Fold {
 	return &Fold{ids: map[int64]bool{}, parts: map[TP]*folded{}}
 }
 
+// ResumeFold goes on in the middle: everything below position is known, owner wrote last, next is its next sequence.
+func ResumeFold(owner Owner, next int32, position translate.Physical) *Fold {
+	f := NewFold()
+	f.owner, f.next, f.position, f.fenced = owner, next, position, true
+	f.ids[owner.ID] = true
+	return f
+}
+
+// Changed says whether a record counted, of those that were read.
+func (f *Fold) Changed() bool { return len(f.parts) > 0 }
+
 // Ours says whether a producer id is, or was, this slot's. Nobody else writes to the journal.
 func (f *Fold) Ours(id int64) bool { return f.ids[id] }
 

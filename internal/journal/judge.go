@@ -33,6 +33,7 @@ func (p *Partition) Judge(b Batch, ours func(id int64) bool) Outcome {
 		p.confirmedIn(p.PhysicalEnd, b.Base)
 	}
 	p.PhysicalEnd = b.Next
+	p.Last = Mark{b.Owner, b.Sequence, b.Epoch}
 	switch {
 	case !ours(b.Owner.ID):
 		return p.notOurs(b)

@@ -12,7 +12,11 @@ type Batch struct {
 	Owner      Owner
 	Sequence   int32 // of the first record
 	Marker     bool  // a control batch: the end of a transaction of Owner
+	Epoch      translate.RealEpoch
 }
+
+// Is says whether b is the batch that m names.
+func (b Batch) Is(m Mark) bool { return b.Owner == m.Owner && b.Sequence == m.Sequence }
 
 // count is the number of records that the batch was written with, also if the cleaner removed some.
 func (b Batch) count() int64 { return int64(b.Next - b.Base) }
@@ -22,6 +26,13 @@ type Stray struct {
 	TP         TP
 	Base, Next translate.Physical
 	Owner      Owner
+}
+
+// Mark names a batch of the target's log: two logs that have the same one at the same place are the same up to there.
+type Mark struct {
+	Owner    Owner
+	Sequence int32
+	Epoch    translate.RealEpoch // leader epoch under which it was written, as far as known; −1: not known
 }
 
 // maxStrays bounds how many strays of one partition are listed one by one; more are only counted.
@@ -48,6 +59,7 @@ type Partition struct {
 	NextSequence int32              // of the next batch under Owner
 	PhysicalEnd  translate.Physical // the next offset of the target's log to be judged
 	Marker       translate.Physical // offset of the newest marker; −1: none yet
+	Last         Mark               // the last batch judged, by which a lost tail is noticed
 
 	Foreign      int64              // records in the target's log, behind our first marker, that we did not write
 	ForeignAt    translate.Physical // the first of them
@@ -62,7 +74,8 @@ type Partition struct {
 
 // NewPartition is a partition of which nothing is known but where it starts.
 func NewPartition(tp TP, start translate.Virtual) *Partition {
-	return &Partition{TP: tp, Map: translate.NewMap(start), Producers: NewProducers(), Marker: -1, chunkedTo: start}
+	return &Partition{TP: tp, Map: translate.NewMap(start), Producers: NewProducers(), Marker: -1,
+		Last: Mark{Sequence: -1, Epoch: -1}, chunkedTo: start}
 }
 
 // Frontier is the first virtual offset of which nothing is known.
@@ -79,6 +92,34 @@ func (p *Partition) Land(c *Claim, base translate.Physical) error {
 	}
 	p.Map = m
 	p.learn(c)
+	return nil
+}
+
+// Claim takes a claim of the running owner that the journal has acked, before its data is sent.
+func (p *Partition) Claim(c *Claim) { p.claim(c) }
+
+// Acked notes that the target acked the data of c at base, which is PhysicalEnd: nobody else wrote in between. epoch is the
+// leader's, as far as known.
+func (p *Partition) Acked(c *Claim, base translate.Physical, epoch translate.RealEpoch) error {
+	if base != p.PhysicalEnd {
+		return fmt.Errorf("%v: acked at %d, expected was %d", p.TP, base, p.PhysicalEnd)
+	}
+	if err := p.Land(c, base); err != nil {
+		return err
+	}
+	p.Owner, p.NextSequence = c.Owner, NextSequence(c.Sequence, int64(c.Records))
+	p.PhysicalEnd += translate.Physical(c.Records)
+	p.Last = Mark{c.Owner, c.Sequence, epoch}
+	p.forget()
+	return nil
+}
+
+// Reached notes that the journal acked a claim without records.
+func (p *Partition) Reached(c *Claim) error {
+	if err := p.Advance(c); err != nil {
+		return err
+	}
+	p.forget()
 	return nil
 }
 
@@ -119,4 +160,42 @@ func (p *Partition) Clone() *Partition {
 	c.Strays = append([]Stray(nil), p.Strays...)
 	c.pending = nil
 	return &c
+}
+
+// CutAt forgets everything at and above a physical offset, because the target's log lost its tail there. What was copied
+// above it is copied again.
+func (p *Partition) CutAt(end translate.Physical) error {
+	m, frontier := translate.NewMap(p.Map.Start()), p.Map.Frontier()
+	var err error
+	for s := range p.Map.Segments() {
+		if s.PhysicalEnd() > end {
+			frontier = min(frontier, s.Virtual+translate.Virtual(max(0, end-s.Physical)))
+			s.Records = max(0, int64(end-s.Physical))
+		}
+		if s.Records > 0 {
+			m, err = appendSegment(m, s)
+		}
+		if err != nil {
+			return fmt.Errorf("%v: cut at %d: %w", p.TP, end, err)
+		}
+	}
+	if m, err = m.Advance(max(frontier, m.Frontier())); err != nil {
+		return fmt.Errorf("%v: cut at %d: %w", p.TP, end, err)
+	}
+	p.Map, p.PhysicalEnd = m, min(p.PhysicalEnd, end)
+	p.Marker = -1
+	p.Last = Mark{Sequence: -1, Epoch: -1}
+	p.chunks, p.chunkedTo, p.chunkRuns = 0, m.Start(), 0
+	return nil
+}
+
+func appendSegment(m *translate.Map, s translate.Segment) (*translate.Map, error) {
+	if s.Kind == translate.Mirrored {
+		return m.AppendMirrored(s.Virtual, s.Physical, s.Records)
+	}
+	m, err := m.OpenNative(s.Virtual, s.Physical)
+	if err != nil {
+		return nil, err
+	}
+	return m.CloseNative(s.End())
 }

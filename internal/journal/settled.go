@@ -15,6 +15,7 @@ import (
 //	uvarint           next sequence
 //	uvarint           physical end: the target's log is judged below it
 //	uvarint           offset of the newest marker + 1 (0: none)
+//	uvarint           producer id + 1, epoch + 1, first sequence + 1 and leader epoch + 1 of the last batch judged: four
 //	uvarint           start of the map
 //	uvarint           number of chunks
 //	bytes             tail of the map, behind the chunks (see translate.Map.AppendTail)
@@ -62,6 +63,10 @@ func (p *Partition) EncodeSettled(b []byte) []byte {
 	b = putUint(b, p.NextSequence)
 	b = putUint(b, p.PhysicalEnd)
 	b = putOptional(b, p.Marker)
+	b = putOptional(b, p.Last.Owner.ID)
+	b = putOptional(b, int32(p.Last.Owner.Epoch))
+	b = putOptional(b, p.Last.Sequence)
+	b = putOptional(b, p.Last.Epoch)
 	b = putUint(b, p.Map.Start())
 	b = putUint(b, p.chunks)
 	b = putBytes(b, p.Map.AppendTail(nil, p.chunkedTo))
@@ -85,6 +90,9 @@ func decodeSettled(tp TP, b []byte) (*settled, error) {
 	p := &Partition{TP: tp, Owner: Owner{r.int64(), r.int16()}, NextSequence: r.int32()}
 	p.PhysicalEnd = translate.Physical(r.int64())
 	p.Marker = translate.Physical(r.optional())
+	p.Last.Owner = Owner{r.optional(), int16(r.in(1<<15) - 1)}
+	p.Last.Sequence = int32(r.in(1<<31) - 1)
+	p.Last.Epoch = translate.RealEpoch(r.in(1<<31) - 1)
 	s := &settled{p: p, from: r.virtual()}
 	p.chunks = int(r.int32())
 	s.tail = append([]byte(nil), r.bytes()...)
