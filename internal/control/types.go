@@ -50,40 +50,48 @@ func (p Phase) BeforeCommitted() bool { return p.Running() && p.Rank() < Committ
 
 // State is the control record of one virtual cluster, under the key state/<vc>.
 type State struct {
-	VirtualCluster  string
-	Generation      translate.Generation // the first is 1
-	Active, Standby string
-	Phase           Phase
-	Cutover         *Cutover // the running or the last one; nil before the first. Never changed in place: see Clone
-	Identity        Identity
+	VirtualCluster string               `json:"virtual_cluster"`
+	Generation     translate.Generation `json:"generation"` // the first is 1
+	Active         string               `json:"active"`
+	Standby        string               `json:"standby"`
+	Phase          Phase                `json:"phase"`
+	Cutover        *Cutover             `json:"cutover,omitempty"` // the running or the last one; nil before the first. Read only: see Clone
+	Identity       Identity             `json:"identity"`
 }
 
 // Identity is what clients see of the virtual cluster and never changes, but for nodes that are added at the end.
 type Identity struct {
-	ClusterID string             // as clients see it
-	Nodes     map[string][]int32 // by cluster: virtual node i is broker Nodes[cluster][i % len]
-	Versions  map[int16][2]int16 // by API key: the lowest and highest version offered (both inclusive)
+	ClusterID string             `json:"cluster_id"` // as clients see it
+	Nodes     map[string][]int32 `json:"nodes"`      // by cluster: virtual node i is broker Nodes[cluster][i % len]
+	Versions  map[int16][2]int16 `json:"versions"`   // by API key: the lowest and highest version offered (both inclusive)
 }
+
+// The modes of a cutover.
+const (
+	ModePlanned = "planned"
+	ModeForced  = "forced"
+)
 
 // Cutover is one move, as recorded.
 type Cutover struct {
-	ID             string
-	From, To       string
-	Mode           string // planned or forced
-	DryRun         bool
-	StartedAt      time.Time
-	MaxPauseMillis int64
-	Phases         []PhaseRecord // in the order in which they began; the last one may be running
-	PauseMillis    int64         // as clients felt it; 0 until the gate opened again
-	Error          *Error        // why it went back; nil if it did not
+	ID             string        `json:"id"`
+	From           string        `json:"from"`
+	To             string        `json:"to"`
+	Mode           string        `json:"mode"` // ModePlanned or ModeForced
+	DryRun         bool          `json:"dry_run,omitempty"`
+	StartedAt      time.Time     `json:"started_at"`
+	MaxPauseMillis int64         `json:"max_pause_ms"`
+	Phases         []PhaseRecord `json:"phases"`          // in the order in which they began; the last one may be running
+	PauseMillis    int64         `json:"pause_ms"`        // as clients felt it; 0 until the gate opened again
+	Error          *Error        `json:"error,omitempty"` // why it went back, or what it waits for; nil if nothing is wrong
 }
 
 // PhaseRecord is what one phase took and saw.
 type PhaseRecord struct {
-	Phase     Phase
-	StartedAt time.Time
-	Millis    int64          // 0 while it runs
-	Facts     map[string]any // values: numbers and strings
+	Phase     Phase          `json:"phase"`
+	StartedAt time.Time      `json:"started_at"`
+	Millis    int64          `json:"ms"`    // 0 while it runs
+	Facts     map[string]any `json:"facts"` // values: numbers and strings; read only
 }
 
 // Error is an error as an operator gets it.
@@ -118,17 +126,17 @@ type Topic struct {
 
 // Group is the control record of one group, under the key group/<vc>/<group>.
 type Group struct {
-	Name     string
-	Shift    int32             // generation shown − real generation
-	Members  map[string]string // member id shown → real; one to one
-	Leader   string            // member id shown
-	Sessions map[string]MemberTimeouts
+	Name     string                    `json:"name"`
+	Shift    int32                     `json:"shift"`              // generation shown − real generation
+	Members  map[string]string         `json:"members"`            // member id shown → real; one to one
+	Leader   string                    `json:"leader"`             // member id shown
+	Sessions map[string]MemberTimeouts `json:"sessions,omitempty"` // by member id shown
 }
 
 // MemberTimeouts are what a member, by the id shown, asked for when it joined.
 type MemberTimeouts struct {
-	SessionMillis   int32
-	RebalanceMillis int32
+	SessionMillis   int32 `json:"session_ms"`
+	RebalanceMillis int32 `json:"rebalance_ms"`
 }
 
 // Snapshot is all that the control topic says of one virtual cluster. Eras of a generation above State.Generation are
@@ -139,4 +147,30 @@ type Snapshot struct {
 	Groups map[string]Group // by name
 	// Assumed says what this rests on while a log could not be read; empty if both were.
 	Assumed string
+	Unread  []string // clusters whose log could not be read, sorted
+}
+
+// Clone returns a State whose Cutover and list of phases are its own; facts and identity are shared, and read only.
+func (s State) Clone() State {
+	if s.Cutover == nil {
+		return s
+	}
+	c := *s.Cutover
+	c.Phases = append([]PhaseRecord(nil), c.Phases...)
+	s.Cutover = &c
+	return s
+}
+
+// Eras returns the eras of a topic with at least n partitions: those on record, and for each partition that has none the
+// one era of the current generation.
+func (s Snapshot) Eras(topic string, n int) [][]Era {
+	t := s.Topics[topic]
+	out := make([][]Era, max(n, len(t.Partitions)))
+	copy(out, t.Partitions)
+	for i := range out {
+		if len(out[i]) == 0 {
+			out[i] = []Era{{Generation: s.State.Generation, Cluster: s.State.Active}}
+		}
+	}
+	return out
 }
