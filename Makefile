@@ -8,7 +8,7 @@ RACE ?= $(if $(shell command -v $${CC:-cc} gcc clang 2>/dev/null),-race,$(info n
 FUZZTIME ?= 10s
 SOAK ?= 30m
 STATICCHECK := go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
-GOFILES = $(shell find . -name '*.go' -not -path '*/.*')
+GOFILES := find . -name '*.go' -not -path '*/.*'
 export GOFLAGS := $(GOFLAGS) -buildvcs=false
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 
@@ -21,10 +21,10 @@ fuzz: # every fuzz target in turn, FUZZTIME each
 	while read -r dir name; do echo "$$dir $$name"; go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "$$dir" </dev/null; done
 
 lint: # format, vet, staticcheck (with the end-to-end tests), and our own rules
-	@unformatted=$$(gofmt -l $(GOFILES)); [ -z "$$unformatted" ] || { echo "run make fmt:"; echo "$$unformatted"; exit 1; }
+	@unformatted=$$($(GOFILES) -exec gofmt -l {} +); [ -z "$$unformatted" ] || { echo "run make fmt:"; echo "$$unformatted"; exit 1; }
 	go vet ./... && go vet -tags e2e ./... && $(STATICCHECK) -tags e2e ./... && go test -count=1 ./internal/lint
 
-fmt: ; gofmt -w $(GOFILES)
+fmt: ; $(GOFILES) -exec gofmt -w {} +
 
 setup: ; ./test/setup.sh
 

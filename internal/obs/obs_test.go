@@ -149,7 +149,7 @@ func TestTwoMetricsDoNotMeet(t *testing.T) {
 	if strings.Contains(scrape(t, b), "switchback_client_bytes_total") {
 		t.Error("b shows what a counted")
 	}
-	if a.Proxy("main") != a.Proxy("main") {
+	if first, second := a.Proxy("main"), a.Proxy("main"); first != second {
 		t.Error("a virtual cluster has two metrics")
 	}
 }
