@@ -31,8 +31,8 @@ setup: ; ./test/setup.sh
 e2e: build setup # real brokers, unmodified clients; the whole output is in .cache/e2e.log
 	mkdir -p .cache && go test -tags e2e -count=1 -timeout 20m -v ./test/... 2>&1 | tee .cache/e2e.log
 
-soak: build setup
-	SWITCHBACK_SOAK=$(SOAK) go test -tags e2e -count=1 -timeout 0 -v -run Soak ./test/...
+soak: build setup # fails if there is no such test
+	mkdir -p .cache && SWITCHBACK_SOAK=$(SOAK) go test -tags e2e -count=1 -timeout 0 -v -run Soak ./test/... 2>&1 | tee .cache/soak.log && grep -q '^=== RUN' .cache/soak.log
 
 bench: ; go test -run '^$$' -bench . -benchmem ./...
 

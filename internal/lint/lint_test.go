@@ -109,6 +109,7 @@ func TestHabitsAreFound(t *testing.T) {
 		"var x int",
 		"var x = &y{}",
 		"var x sync.Mutex",
+		"var x []byte",
 		"var (\n\ta = errors.New(\"a\")\n\tb = f()\n)",
 	} {
 		for _, name := range []string{"proxy/a.go", "proxy/a_test.go"} {
@@ -123,6 +124,7 @@ func TestHabitsAreFound(t *testing.T) {
 		"var table = map[string]int{}",
 		"var table = func() (t [8]int) { return t }()",
 		"var _ I = f()",
+		"var zeros [16]byte",
 		"//go:embed a\nvar x embed.FS",
 		"func (t) init() {}",
 		"func f() { wait(time.Second) }",

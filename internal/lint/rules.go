@@ -157,7 +157,7 @@ func checkGlobals(f *file) []string {
 			value := spec.(*ast.ValueSpec)
 			for i, name := range value.Names {
 				_, allowed := mutableGlobals()[f.pkg+"."+name.Name]
-				if allowed || name.Name == "_" || isEmbedded(group, value) || i < len(value.Values) && isConstantLike(value.Values[i]) {
+				if allowed || name.Name == "_" || isEmbedded(group, value) || isZeroArray(value) || i < len(value.Values) && isConstantLike(value.Values[i]) {
 					continue
 				}
 				found = append(found, fmt.Sprintf("%s: package variable %s: hand it in, or list it in internal/lint/packages.go with its reason", f.at(name.Pos()), name.Name))
@@ -184,6 +184,12 @@ func isConstantLike(value ast.Expr) bool {
 		}
 	}
 	return false
+}
+
+// isZeroArray is for an array that is declared without a value: zeros to read from.
+func isZeroArray(value *ast.ValueSpec) bool {
+	array, ok := value.Type.(*ast.ArrayType)
+	return ok && array.Len != nil && len(value.Values) == 0
 }
 
 func isEmbedded(group *ast.GenDecl, value *ast.ValueSpec) bool {
