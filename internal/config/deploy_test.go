@@ -3,6 +3,7 @@ package config
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -32,5 +33,20 @@ func TestEverySampleInDeployIsAccepted(t *testing.T) {
 	}
 	if loaded < 3 {
 		t.Errorf("%d samples in deploy, wanted identity, prefix and TLS at least", loaded)
+	}
+}
+
+func TestTheConfigurationInTheReadmeIsAccepted(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, block, found := strings.Cut(string(text), "```yaml\n")
+	block, _, closed := strings.Cut(block, "```")
+	if !found || !closed {
+		t.Fatal("the README shows no configuration")
+	}
+	if _, err := Parse([]byte(block)); err != nil {
+		t.Error(err)
 	}
 }
