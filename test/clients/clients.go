@@ -242,16 +242,26 @@ func (c *Client) WaitAssigned(t testing.TB, n int, timeout time.Duration) {
 func (c *Client) wait(t testing.TB, kind check.Kind, n int, timeout time.Duration) {
 	t.Helper()
 	proc.Until(t, timeout, fmt.Sprintf("%s: %d × %s", c.Name, n, kind), func() error {
-		if got := c.Count(t, kind); got < n {
-			for _, p := range c.procs {
-				if !p.Running() {
-					t.Fatalf("%s ended early: %v", c.Name, p.Wait(0))
-				}
-			}
-			return fmt.Errorf("%d so far; last output:\n%s", got, proc.Tail(c.procs[0].Output(), 600))
+		ended := c.ended() // before counting: what it wrote last must be counted
+		got := c.Count(t, kind)
+		if got >= n {
+			return nil
 		}
-		return nil
+		if ended {
+			t.Fatalf("%s ended after %d × %s, want %d\nlog:\n%s\noutput:\n%s", c.Name, got, kind, n,
+				proc.Tail(c.Log(), 600), proc.Tail(c.procs[0].Output(), 600))
+		}
+		return fmt.Errorf("%d so far; last output:\n%s", got, proc.Tail(c.procs[0].Output(), 600))
 	})
+}
+
+func (c *Client) ended() bool {
+	for _, p := range c.procs {
+		if !p.Running() {
+			return true
+		}
+	}
+	return false
 }
 
 // Count is how many events of a kind the client has logged so far.

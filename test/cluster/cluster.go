@@ -22,6 +22,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/switchback-proxy/switchback/test/proc"
 )
@@ -289,32 +290,47 @@ func (c *Cluster) WaitReady(t testing.TB) {
 	t.Helper()
 	client := c.Client(t)
 	defer client.Close()
-	admin := kadm.NewClient(client)
-	running := 0
+	running := make([]bool, len(c.brokers))
 	for i, b := range c.brokers {
-		if !b.Running() {
-			continue
-		}
-		running++
-		_ = i
+		running[i] = b != nil && b.Running()
 	}
 	proc.Until(t, readyTimeout, c.Name+" is ready", func() error {
 		for i, b := range c.brokers {
-			if !b.Running() && running == len(c.brokers) {
+			if running[i] && !b.Running() {
 				t.Fatalf("%s broker %d ended:\n%s", c.Name, c.Node(i), proc.Tail(b.Output(), 3000))
 			}
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-		defer cancel()
-		meta, err := admin.BrokerMetadata(ctx)
+		meta, err := metadata(client, []kmsg.MetadataRequestTopic{})
 		if err != nil {
 			return err
 		}
-		if len(meta.Brokers) < running || meta.Controller < 0 {
-			return fmt.Errorf("%d brokers of %d, controller %d", len(meta.Brokers), running, meta.Controller)
-		}
-		return nil
+		return c.complete(meta, running)
 	})
+}
+
+func (c *Cluster) complete(meta *kmsg.MetadataResponse, running []bool) error {
+	listed := make(map[int32]bool)
+	for _, b := range meta.Brokers {
+		listed[b.NodeID] = true
+	}
+	for i, runs := range running {
+		if runs && !listed[int32(c.Node(i))] {
+			return fmt.Errorf("broker %d of %s is not in the metadata", c.Node(i), c.Name)
+		}
+	}
+	if meta.ControllerID < 0 {
+		return fmt.Errorf("%s has no controller", c.Name)
+	}
+	return nil
+}
+
+// metadata asks a broker. The client's and kadm's own metadata calls answer from a cache, and never ask again.
+func metadata(client *kgo.Client, topics []kmsg.MetadataRequestTopic) (*kmsg.MetadataResponse, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	req := kmsg.NewPtrMetadataRequest()
+	req.Topics = topics
+	return req.RequestWith(ctx, client)
 }
 
 // Client is a franz-go client of the cluster, for the caller to close.

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -59,24 +58,22 @@ func (c *Cluster) CreateTopic(t testing.TB, topic Topic) {
 	if err != nil {
 		t.Fatalf("create topic %s on %s: %v", topic.Name, c.Name, err)
 	}
-	c.waitLeaders(t, kadm.NewClient(client), topic.Name)
+	waitLeaders(t, client, topic.Name)
 }
 
-func (c *Cluster) waitLeaders(t testing.TB, admin *kadm.Client, topic string) {
+func waitLeaders(t testing.TB, client *kgo.Client, topic string) {
 	t.Helper()
 	proc.Until(t, callTimeout, "leaders of "+topic, func() error {
-		ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
-		defer cancel()
-		details, err := admin.ListTopics(ctx, topic)
+		meta, err := metadata(client, []kmsg.MetadataRequestTopic{{Topic: &topic}})
 		if err != nil {
 			return err
 		}
-		if details[topic].Err != nil {
-			return details[topic].Err
+		if err := kerr.ErrorForCode(meta.Topics[0].ErrorCode); err != nil {
+			return err
 		}
-		for _, p := range details[topic].Partitions {
-			if p.Leader < 0 || p.Err != nil {
-				return fmt.Errorf("partition %d: leader %d, %v", p.Partition, p.Leader, p.Err)
+		for _, p := range meta.Topics[0].Partitions {
+			if p.Leader < 0 || p.ErrorCode != 0 {
+				return fmt.Errorf("partition %d: leader %d, %v", p.Partition, p.Leader, kerr.ErrorForCode(p.ErrorCode))
 			}
 		}
 		return nil
@@ -240,9 +237,6 @@ func hasHoles(records []*kgo.Record) bool {
 	}
 	return false
 }
-
-// ErrEmpty says that a partition holds nothing.
-var ErrEmpty = errors.New("partition is empty")
 
 // Offsets are the log start (inclusive) and the end (exclusive: the last stable offset) of a partition.
 func (c *Cluster) Offsets(t testing.TB, topic string, partition int32) (start, end int64) {

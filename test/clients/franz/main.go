@@ -109,7 +109,7 @@ func (a *application) common() []kgo.Opt {
 
 func (a *application) produce(ctx context.Context) error {
 	client, err := kgo.NewClient(append(a.common(),
-		kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(5*time.Millisecond), kgo.MaxProduceRequestsInflightPerBroker(5),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(5*time.Millisecond),
 		kgo.RecordDeliveryTimeout(5*time.Minute))...)
 	if err != nil {
 		return err
