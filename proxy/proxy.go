@@ -59,11 +59,12 @@ type Proxy struct {
 	gate    gate
 	route   atomic.Pointer[Route]
 	apis    []row // by key
+	groups  *groupSide
 }
 
 // New checks the configuration. Nothing listens before Start.
 func New(cfg Config) (*Proxy, error) {
-	p := &Proxy{cfg: cfg, metrics: cfg.Metrics.Proxy(cfg.VirtualCluster), log: cfg.Log, apis: apis()}
+	p := &Proxy{cfg: cfg, metrics: cfg.Metrics.Proxy(cfg.VirtualCluster), log: cfg.Log, apis: apis(), groups: newGroupSide()}
 	return p, nil
 }
 
