@@ -150,7 +150,8 @@ func CanCoalesce(a, b []byte) bool {
 
 // Coalesce appends one batch to dst that holds the records of the first batches of the list: as many as may be joined
 // (CanCoalesce) without passing maxBytes, at least one. used says how many. The bound counts the batch before
-// compression, so compressed ones come out smaller. One batch alone is appended as it is, whatever its size.
+// compression, so compressed ones come out smaller. One batch alone is appended as it is, whatever its size
+// and timestamp type.
 //
 // Large compressed batches are left alone.
 //

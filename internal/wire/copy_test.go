@@ -156,6 +156,27 @@ func TestABrokerThatDiesInAnAnswerIsTheReadersFault(t *testing.T) {
 	}
 }
 
+func TestWhatIsChangedInPlaceIsPassedOn(t *testing.T) {
+	for _, n := range []int{100, 300_000} {
+		broker, in := tcpPair(t)
+		out, client := tcpPair(t)
+		want := noise(n)
+		send(t, broker, AppendFrame(nil, want))
+		r, w := NewReader(in, new(Pool)), NewWriter(out, new(Pool))
+		_, err := r.Next(1 << 30)
+		must(t, err)
+		result := make(chan error, 1)
+		go func() {
+			r.Skip(3)
+			copy(r.Peek(61), "patched")
+			result <- errors.Join(r.CopyN(w, r.Remaining()), w.Flush())
+		}()
+		copy(want[3:], "patched")
+		mustSame(t, mustRead(t, client, n-3), want[3:])
+		must(t, <-result)
+	}
+}
+
 func TestCopyOfMoreThanTheFrameHasRoomForWritesNothing(t *testing.T) {
 	broker, in := tcpPair(t)
 	out, _ := tcpPair(t)
@@ -249,7 +270,6 @@ func TestSplicingAllocatesNothing(t *testing.T) {
 	broker, in := tcpPair(t)
 	out, client := tcpPair(t)
 	frame := AppendFrame(nil, noise(300_000))
-	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for {
@@ -266,7 +286,7 @@ func TestSplicingAllocatesNothing(t *testing.T) {
 			}
 		}
 	})
-	defer func() { close(stop); broker.Close(); in.Close(); client.Close(); wg.Wait() }()
+	defer func() { broker.Close(); in.Close(); client.Close(); wg.Wait() }()
 	var pool Pool
 	defer pool.Close()
 	r, w := NewReader(in, &pool), NewWriter(out, &pool)

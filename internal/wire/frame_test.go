@@ -114,7 +114,6 @@ func TestNextMayBeTriedAgainAfterADeadline(t *testing.T) {
 		}
 		must(t, server.SetReadDeadline(time.Now().Add(10*time.Second)))
 		frame := AppendFrame(nil, noise(40+i))
-		send(t, client, nil)
 		if _, err := client.Write(frame); err != nil {
 			t.Fatal(err)
 		}
@@ -137,7 +136,6 @@ func TestADeadlineInsideAFrameAsksItsOwner(t *testing.T) {
 			out, client := tcpPair(t)
 			message := noise(500_000)
 			r, w := NewReader(in, new(Pool)), NewWriter(out, new(Pool))
-			send(t, client, nil)
 			go func() { _, _ = io.Copy(io.Discard, client) }()
 			if _, err := broker.Write(AppendFrame(nil, message)[:100_000]); err != nil {
 				t.Fatal(err)

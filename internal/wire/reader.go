@@ -169,7 +169,8 @@ func (r *Reader) makeRoom(n int) {
 	}
 }
 
-// Peek shows the next n bytes and does not consume them.
+// Peek shows the next n bytes and does not consume them. They may be changed in place, and CopyN then passes them on so:
+// that is how the header of a record batch is rewritten on its way. (In memory this changes what NewBytesReader was given.)
 func (r *Reader) Peek(n int) []byte {
 	if n > maxPeek && r.src != nil {
 		r.fail(fmt.Errorf("%w: a field of %d bytes, at most %d are read at once", ErrMalformed, n, maxPeek))
