@@ -82,7 +82,8 @@ type Run struct {
 	producers []*Client
 	readers   []*Client
 	stopped   []*Client
-	marks     []check.Event
+	marks     int
+	given     []check.Event // marks, and what Known told
 }
 
 // NewRun starts without clients.
@@ -93,7 +94,8 @@ func NewRun(t testing.TB) *Run {
 
 // Client is one or more processes that act as one producer or one reader.
 type Client struct {
-	Name  string
+	Name  string   // of the producer, of the group or of the reader
+	IDs   []string // names of its members in the log; client ids to the broker
 	procs []*proc.Process
 	logs  []*tail
 }
@@ -119,7 +121,7 @@ func (r *Run) Producer(library Library, p Producer) *Client {
 	if p.Transactional {
 		args = append(args, "per_transaction="+strconv.Itoa(max(p.PerTransaction, 1)), "abort_every="+strconv.Itoa(p.AbortEvery))
 	}
-	c := &Client{Name: p.Name}
+	c := &Client{Name: p.Name, IDs: []string{p.Name}}
 	r.start(c, library, p.Name, args)
 	r.producers = append(r.producers, c)
 	return c
@@ -142,9 +144,22 @@ func (r *Run) Group(library Library, g Group) *Client {
 		args := append(common("group", name, g.Bootstrap, g.Topics, g.Props),
 			"group="+g.Group, "members="+strconv.Itoa(members), "commit_ms="+strconv.FormatInt(commit.Milliseconds(), 10))
 		r.start(c, library, name, args)
+		c.IDs = append(c.IDs, name)
+		if library == Java {
+			c.IDs = javaMembers(name, members)
+		}
 	}
 	r.readers = append(r.readers, c)
 	return c
+}
+
+// javaMembers are the names that the Java client gives to the members in its process.
+func javaMembers(name string, members int) []string {
+	ids := make([]string, members)
+	for i := range ids {
+		ids[i] = name + "-" + strconv.Itoa(i)
+	}
+	return ids
 }
 
 // Assign starts a reader without group.
@@ -154,7 +169,7 @@ func (r *Run) Assign(library Library, a Assign) *Client {
 	if a.Isolation != "" {
 		args = append(args, "isolation="+a.Isolation)
 	}
-	c := &Client{Name: a.Name}
+	c := &Client{Name: a.Name, IDs: []string{a.Name}}
 	r.start(c, library, a.Name, args)
 	r.readers = append(r.readers, c)
 	return c
@@ -347,4 +362,10 @@ func (l *tail) follow() error {
 		l.offset += int64(len(line)) + 1
 		b = rest
 	}
+}
+
+// Acked is how many acks the client has logged so far.
+func (c *Client) Acked(t testing.TB) int {
+	t.Helper()
+	return c.Count(t, check.Acked)
 }

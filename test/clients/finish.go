@@ -4,8 +4,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/switchback-proxy/switchback/internal/check"
 	"github.com/switchback-proxy/switchback/test/proc"
@@ -20,7 +23,29 @@ func (r *Run) MarkStart() { r.mark(check.MarkStart) }
 func (r *Run) MarkEnd() { r.mark(check.MarkEnd) }
 
 func (r *Run) mark(text string) {
-	r.marks = append(r.marks, check.Event{Kind: check.Mark, Millis: check.Now(), Text: text})
+	r.marks++
+	r.given = append(r.given, check.Event{Kind: check.Mark, Millis: check.Now(), Text: text})
+}
+
+// Known tells the checker of records that were in the log before the clients came: as sent and acked at the place where they lie.
+// They are judged like all others.
+func (r *Run) Known(records []*kgo.Record) {
+	r.t.Helper()
+	producers := make(map[string]bool)
+	for _, record := range records {
+		producer, seq, err := check.ParseIdentity(record.Value)
+		if err != nil {
+			r.t.Fatalf("%s-%d offset %d: %v", record.Topic, record.Partition, record.Offset, err)
+		}
+		e := check.Event{Kind: check.Sent, Client: producer, Producer: producer, Seq: seq, Topic: record.Topic, Partition: record.Partition}
+		r.given = append(r.given, e)
+		e.Kind, e.Offset = check.Acked, record.Offset
+		r.given = append(r.given, e)
+		producers[producer] = true
+	}
+	for producer := range producers {
+		r.given = append(r.given, check.Event{Kind: check.Stopped, Client: producer})
+	}
 }
 
 // Errors sums what all clients have logged so far as failed or error.
@@ -66,7 +91,7 @@ func (r *Run) StopProducers() (acked int) {
 // the readers and judges. The window ends before the first reader is told to stop.
 func (r *Run) Finish(config check.Config) check.Report {
 	r.t.Helper()
-	if len(r.marks) < 2 {
+	if r.marks < 2 {
 		r.MarkEnd() // pauses and rebalances of the stop are nobody's fault
 	}
 	r.StopProducers()
@@ -123,8 +148,8 @@ func (r *Run) settle(config check.Config) {
 func (r *Run) Judge(config check.Config) check.Report {
 	r.t.Helper()
 	c := check.New(config)
-	for _, mark := range r.marks {
-		c.Add(mark)
+	for _, e := range r.given {
+		c.Add(e)
 	}
 	for _, client := range r.all() {
 		for _, log := range client.logs {
@@ -149,4 +174,15 @@ func (r *Run) Require(report check.Report) {
 		}
 	}
 	r.t.Errorf("the checker found faults; logs of the clients: %s", r.dir)
+}
+
+// Why tells what applications saw so far.
+func (r *Run) Why() string {
+	r.t.Helper()
+	report := r.Judge(check.Config{})
+	var b strings.Builder
+	for _, text := range report.Examples["error"] {
+		b.WriteString(text + "\n")
+	}
+	return b.String()
 }

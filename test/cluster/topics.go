@@ -229,6 +229,24 @@ func (c *Cluster) Compact(t testing.TB, topic, producer string, partitions int32
 	}
 }
 
+// FreezeCompaction keeps the cleaner off a topic from now on, so that what lies there stays as it is.
+func (c *Cluster) FreezeCompaction(t testing.TB, topic string) {
+	t.Helper()
+	never := "9223372036854775807"
+	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
+	defer cancel()
+	altered, err := c.Admin(t).AlterTopicConfigs(ctx, []kadm.AlterConfig{
+		{Op: kadm.SetConfig, Name: "min.compaction.lag.ms", Value: &never},
+		{Op: kadm.SetConfig, Name: "max.compaction.lag.ms", Value: &never},
+	}, topic)
+	if err == nil {
+		_, err = altered.On(topic, func(r *kadm.AlterConfigsResponse) error { return r.Err })
+	}
+	if err != nil {
+		t.Fatalf("freeze compaction of %s: %v", topic, err)
+	}
+}
+
 func hasHoles(records []*kgo.Record) bool {
 	for i := 1; i < len(records); i++ {
 		if records[i].Offset != records[i-1].Offset+1 {

@@ -1,0 +1,124 @@
+//go:build e2e
+
+package test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/switchback-proxy/switchback/internal/check"
+	"github.com/switchback-proxy/switchback/test/clients"
+	"github.com/switchback-proxy/switchback/test/faultlink"
+	"github.com/switchback-proxy/switchback/test/product"
+)
+
+const cutoverTimeout = 90 * time.Second
+
+// TestLiveClientsCrossTenTimes: no client notices ten planned moves there and back, under load.
+func TestLiveClientsCrossTenTimes(t *testing.T) {
+	w := newWorld(t, int32(size(t, "PARTITIONS", 12, 30)), nil)
+	w.fill(t)
+	p := product.Start(t, product.Config{Blue: w.blue.Addrs(), Green: w.green.Addrs()})
+	run := clients.NewRun(t)
+	c := w.start(t, run, p.Bootstrap(), size(t, "RATE", 600, 2000))
+	run.MarkStart()
+	pauses := w.cross(t, run, c, p, size(t, "CUTOVERS", 10, 10), nil)
+	report := run.Finish(check.Config{Readers: readersOf(c.topics, c.readers())})
+	run.Require(report)
+	t.Logf("pauses by the product's own account: %v; longest without an ack: %s; longest without a record read: %s",
+		pauses, report.LongestAckPause, report.LongestReadPause)
+}
+
+// TestLiveClientsCrossTenTimesWithAnswersLostAtTheGate: the same, while at each move the answers in flight are lost and all
+// connections cut. A retry must find its first copy on the other side.
+func TestLiveClientsCrossTenTimesWithAnswersLostAtTheGate(t *testing.T) {
+	w := newWorld(t, int32(size(t, "PARTITIONS", 12, 30)), nil)
+	w.fill(t)
+	p := product.Start(t, product.Config{Blue: w.blue.Addrs(), Green: w.green.Addrs(), AdvertisedHost: "127.0.0.2"})
+	first, ports := p.Ports()
+	relay := faultlink.Start(t, faultlink.Config{From: "127.0.0.2", To: "127.0.0.1", First: first, Ports: ports})
+	run := clients.NewRun(t)
+	c := w.start(t, run, p.Bootstrap(), size(t, "RATE", 600, 2000))
+	run.MarkStart()
+	began := time.Now()
+	w.cross(t, run, c, p, size(t, "CUTOVERS", 10, 10), relay)
+	elapsed := time.Since(began)
+	report := run.Finish(check.Config{Readers: readersOf(c.topics, c.readers())})
+	run.Require(report)
+	if relay.DroppedBytes() == 0 {
+		t.Error("no answer was lost: the test did not test")
+	}
+	t.Logf("%d bytes of answers lost; longest without an ack: %s", relay.DroppedBytes(), report.LongestAckPause)
+	requireNoSpin(t, relay, elapsed)
+}
+
+// cross moves n times, waiting between the moves until the way back is ready. With a relay it loses answers at each gate.
+func (w *world) cross(t *testing.T, run *clients.Run, c *crowd, p *product.Product, n int, relay *faultlink.Relay) (pauses []time.Duration) {
+	t.Helper()
+	at := "blue"
+	for move := range n {
+		p.Admin.WaitCaughtUp(t, w.topics(), 5000, 2*time.Minute)
+		at = other(at)
+		id, err := p.Admin.StartCutover(at)
+		if err != nil {
+			t.Fatalf("move %d to %s: %v", move+1, at, err)
+		}
+		if relay != nil {
+			loseAnswers(t, p.Admin, id, relay, move%2 == 0)
+		}
+		done := p.Admin.WaitCutover(t, id, cutoverTimeout)
+		pauses = append(pauses, time.Duration(done.PauseMS)*time.Millisecond)
+		t.Logf("move %d to %s: pause %d ms", move+1, at, done.PauseMS)
+		c.waitAcks(t, 50) // who hangs is found at the move that did it
+		if failed := run.Errors(); failed > 0 {
+			t.Fatalf("after move %d to %s, applications saw %d errors:\n%s", move+1, at, failed, run.Why())
+		}
+		if status, err := p.Admin.Status(); err != nil || status.Active != at {
+			t.Fatalf("after move %d the active cluster is %q, want %q (%v)", move+1, status.Active, at, err)
+		}
+	}
+	return pauses
+}
+
+// loseAnswers drops what brokers answer from the moment the gate begins to shut, or early from Preparing on, until it is shut;
+// then it cuts all connections.
+func loseAnswers(t *testing.T, admin *product.Admin, id string, relay *faultlink.Relay, early bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), cutoverTimeout)
+	defer cancel()
+	cut := false
+	err := admin.Events(ctx, id, func(c product.Cutover) bool {
+		switch c.Phase {
+		case "Preflight":
+			return true
+		case "Preparing":
+			relay.DropAnswers(early)
+			return true
+		case "Holding":
+			relay.DropAnswers(true)
+			return true
+		default: // the gate is shut, or it is all over
+			relay.Cut()
+			relay.DropAnswers(false)
+			cut = true
+			return false
+		}
+	})
+	relay.DropAnswers(false)
+	if !cut {
+		relay.Cut()
+		t.Errorf("the events of cutover %s showed no phase after Holding: %v", id, err)
+	}
+}
+
+// requireNoSpin fails if some client fetched so often that it must have gone in a circle.
+func requireNoSpin(t *testing.T, relay *faultlink.Relay, elapsed time.Duration) {
+	t.Helper()
+	const fetch, limit = 1, 500 // a second
+	for call, n := range relay.Counts() {
+		if rate := float64(n) / elapsed.Seconds(); call.Key == fetch && rate > limit {
+			t.Errorf("%s fetched %.0f times a second", call.Client, rate)
+		}
+	}
+}
