@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -297,15 +298,6 @@ func (s *Store) PutGroups(ctx context.Context, cluster string, groups []Group) e
 	return s.putSome(ctx, cluster, records)
 }
 
-// RemoveTopics removes the records of topics from the log of one cluster.
-func (s *Store) RemoveTopics(ctx context.Context, cluster string, names []string) error {
-	records := make([]Record, len(names))
-	for i, name := range names {
-		records[i] = Record{Key: topicKey(s.vc, name)}
-	}
-	return s.putSome(ctx, cluster, records)
-}
-
 func (s *Store) putSome(ctx context.Context, cluster string, records []Record) error {
 	if len(records) == 0 {
 		return nil
@@ -313,26 +305,46 @@ func (s *Store) putSome(ctx context.Context, cluster string, records []Record) e
 	return s.put(ctx, cluster, records...)
 }
 
-// StaleTopics lists topics whose record on the log of a cluster has eras above generation g that are not in keep: left by
-// a move there that went back. They would count if a later move of that generation is committed.
-func (s *Store) StaleTopics(ctx context.Context, cluster string, g translate.Generation, keep map[string]bool) ([]string, error) {
+// DropStale takes the eras above generation g out of the log of a cluster: left by a move there that went back, they
+// would count once a later move of that generation is committed.
+func (s *Store) DropStale(ctx context.Context, cluster string, g translate.Generation) error {
+	if s.logs[cluster] == nil {
+		return fmt.Errorf("there is no control log of cluster %q", cluster)
+	}
 	r := s.read(ctx, cluster)
 	if r.err != nil {
-		return nil, r.err
+		return r.err
 	}
-	return stale(r.snap, g, keep), nil
+	records, err := stale(s.vc, r.snap, g)
+	if err != nil {
+		return err
+	}
+	return s.putSome(ctx, cluster, records)
 }
 
-func stale(snap Snapshot, g translate.Generation, keep map[string]bool) []string {
-	var names []string
+// stale are the records to write: topics without the eras above g, removed if nothing is left.
+func stale(vc string, snap Snapshot, g translate.Generation) ([]Record, error) {
+	var records []Record
+	all := Snapshot{Topics: maps.Clone(snap.Topics)}.upTo(g)
 	for name, t := range snap.Topics {
-		for _, eras := range t.Partitions {
-			if !keep[name] && len(eras) > 0 && eras[len(eras)-1].Generation > g {
-				names = append(names, name)
-				break
+		kept, left := all.Topics[name]
+		switch {
+		case !left:
+			records = append(records, Record{Key: topicKey(vc, name)})
+		case eraCount(kept) != eraCount(t):
+			r, err := TopicRecord(vc, kept)
+			if err != nil {
+				return nil, err
 			}
+			records = append(records, r)
 		}
 	}
-	slices.Sort(names)
-	return names
+	return records, nil
+}
+
+func eraCount(t Topic) (n int) {
+	for _, eras := range t.Partitions {
+		n += len(eras)
+	}
+	return n
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -348,9 +349,18 @@ func TestTheTwoLogsDecideTogether(t *testing.T) {
 	}
 }
 
-func TestRecordsOfAMoveThatWentBackAreFound(t *testing.T) {
-	snap := Snapshot{Topics: map[string]Topic{"orders": sampleTopic(), "kept": sampleTopic(), "old": {Partitions: [][]Era{{{Generation: 1, Cluster: "blue"}}}}}}
-	if got := stale(snap, 1, map[string]bool{"kept": true}); len(got) != 1 || got[0] != "orders" {
-		t.Errorf("stale: %v", got)
+func TestErasOfAMoveThatWentBackAreTakenOut(t *testing.T) {
+	ctx, p := testContext(t), startPair(t)
+	s := p.store()
+	must(t, s.Fence(ctx))
+	created := Topic{Name: "created", Partitions: [][]Era{{{Generation: 2, Cluster: "green"}}}}
+	old := Topic{Name: "old", Partitions: [][]Era{{{Generation: 1, Cluster: "blue"}}}, IDs: map[string][16]byte{}}
+	must(t, s.PutTopics(ctx, "green", []Topic{sampleTopic(), created, old}))
+	must(t, s.DropStale(ctx, "green", 1))
+	must(t, s.Save(ctx, sampleState(2, "green", "blue", Committed)))
+	snap, err := s.Load(ctx)
+	must(t, err)
+	if len(snap.Topics) != 2 || len(snap.Topics["orders"].Partitions[0]) != 1 || !reflect.DeepEqual(snap.Topics["old"], old) {
+		t.Errorf("left: %+v", snap.Topics)
 	}
 }
