@@ -77,12 +77,14 @@ func (p *Partition) notOurs(b Batch) Outcome {
 	if b.Marker {
 		return OtherEnd
 	}
-	if p.Marker >= 0 {
-		if p.Foreign == 0 {
-			p.ForeignAt, p.FirstForeign = b.Base, b.Owner
-		}
-		p.Foreign += b.count()
+	if p.Marker < 0 {
+		p.Before += b.count()
+		return NotOurs
 	}
+	if p.Foreign == 0 {
+		p.ForeignAt, p.FirstForeign = b.Base, b.Owner
+	}
+	p.Foreign += b.count()
 	return NotOurs
 }
 

@@ -92,11 +92,17 @@ func (f *Fold) Replay(ctx context.Context, client *kgo.Client, topic string, id 
 		c.Done = b.Marker && b.Owner == own
 		return f.visit(codecs, b, raw)
 	})
+	if err == nil && c.Beyond {
+		err = ErrTailLost
+	}
 	if err != nil {
 		return fmt.Errorf("replay slot %d of %s: %w", slot, topic, err)
 	}
 	return nil
 }
+
+// ErrTailLost says that a log ends below what was known of it.
+var ErrTailLost = errors.New("the log lost its tail")
 
 // Describe returns the id and the number of partitions of a topic; 0 partitions: it does not exist.
 func Describe(ctx context.Context, client *kgo.Client, topic string) (id [16]byte, partitions int, err error) {

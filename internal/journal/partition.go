@@ -61,6 +61,7 @@ type Partition struct {
 	Marker       translate.Physical // offset of the newest marker; −1: none yet
 	Last         Mark               // the last batch judged, by which a lost tail is noticed
 
+	Before       int64              // records in the target's log, before our first marker, that we did not write
 	Foreign      int64              // records in the target's log, behind our first marker, that we did not write
 	ForeignAt    translate.Physical // the first of them
 	FirstForeign Owner              // who wrote it

@@ -23,8 +23,10 @@ type Cursor struct {
 	End       translate.Physical // the log's end as of the last fetch; −1 before the first one
 	Start     translate.Physical // the log's start as of the last fetch
 	Done      bool               // set by the visitor, or by the caller: no more is read
+	Beyond    bool               // the log ends below Next: it lost its tail, or is another log. Done is set too
 
-	leader int32
+	leader  int32
+	outside bool // the last fetch said that Next is out of range
 }
 
 // Visit gets each whole batch of a cursor's log, or nil when a fetch has shown that there is nothing at Next (End is set
@@ -57,12 +59,70 @@ func Read(ctx context.Context, client *kgo.Client, cursors []*Cursor, visit Visi
 		if err != nil {
 			return err
 		}
+		for _, c := range todo {
+			if c.outside {
+				if err := c.place(ctx, client); err != nil {
+					return err
+				}
+			}
+		}
 		if !moved {
 			if err := pause(ctx, readRetry); err != nil {
 				return err
 			}
 		}
 	}
+}
+
+// place says why Next is out of range, and moves it up to the log start if it lies below.
+func (c *Cursor) place(ctx context.Context, client *kgo.Client) error {
+	start, err := Offset(ctx, client, c.Topic, c.Partition, Earliest)
+	if err != nil {
+		return err
+	}
+	c.outside = false
+	if start > c.Next {
+		c.Next = start
+		return nil
+	}
+	end, err := Offset(ctx, client, c.Topic, c.Partition, Latest)
+	if err != nil {
+		return err
+	}
+	if end < c.Next {
+		c.Done, c.Beyond = true, true
+	}
+	return nil
+}
+
+// What Offset asks for.
+const (
+	Latest   int64 = -1
+	Earliest int64 = -2
+)
+
+// Offset asks the leader of one partition for its log start or its high watermark.
+func Offset(ctx context.Context, client *kgo.Client, topic string, partition int32, which int64) (translate.Physical, error) {
+	req := kmsg.NewPtrListOffsetsRequest()
+	t := kmsg.NewListOffsetsRequestTopic()
+	t.Topic = topic
+	p := kmsg.NewListOffsetsRequestTopicPartition()
+	p.Partition, p.Timestamp = partition, which
+	t.Partitions = append(t.Partitions, p)
+	req.Topics = append(req.Topics, t)
+	resp, err := req.RequestWith(ctx, client)
+	if err != nil {
+		return 0, Cause(ctx, fmt.Errorf("list offsets of %s-%d: %w", topic, partition, err))
+	}
+	for _, t := range resp.Topics {
+		for _, p := range t.Partitions {
+			if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
+				return 0, fmt.Errorf("list offsets of %s-%d: %w", topic, partition, err)
+			}
+			return translate.Physical(p.Offset), nil
+		}
+	}
+	return 0, fmt.Errorf("list offsets of %s-%d: the answer is empty", topic, partition)
 }
 
 func undone(cursors []*Cursor) []*Cursor {
@@ -235,11 +295,8 @@ func takePartition(c *Cursor, p *kmsg.FetchResponseTopicPartition, visit Visit) 
 	switch err := kerr.ErrorForCode(p.ErrorCode); {
 	case err == nil:
 	case errors.Is(err, kerr.OffsetOutOfRange):
-		if start := translate.Physical(p.LogStartOffset); start > c.Next {
-			c.Next = start
-			return true, nil
-		}
-		return false, err
+		c.outside = true
+		return true, nil
 	case errors.Is(err, kerr.UnknownTopicID), errors.Is(err, kerr.InconsistentTopicID):
 		return false, err
 	case kerr.IsRetriable(err):

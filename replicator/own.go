@@ -1,0 +1,179 @@
+package replicator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/switchback-proxy/switchback/internal/journal"
+)
+
+// txnTimeoutMillis bounds how long the fence's own transaction may stay open if we die in it.
+const txnTimeoutMillis = 60_000
+
+func (r *reign) txnID() string {
+	return journal.TransactionalID(r.flow.cfg.From, r.flow.cfg.To, r.slot.n)
+}
+
+// retryTxn asks again while the coordinator says that it is busy: it loads, or an earlier transaction is still ending.
+func retryTxn(ctx context.Context, what string, ask func() (int16, error)) error {
+	for wait := firstBackoff; ; wait = min(2*wait, lastBackoff) {
+		code, err := ask()
+		if err == nil {
+			err = kerr.ErrorForCode(code)
+		}
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case errors.Is(err, kerr.ConcurrentTransactions), errors.Is(err, kerr.CoordinatorLoadInProgress),
+			errors.Is(err, kerr.CoordinatorNotAvailable), errors.Is(err, kerr.NotCoordinator):
+		case isFence(err):
+			return lostSlot{fmt.Errorf("%s: %w", what, err)}
+		default:
+			return fmt.Errorf("%s: %w", what, err)
+		}
+		if err := sleep(ctx, wait); err != nil {
+			return err
+		}
+	}
+}
+
+func isFence(err error) bool {
+	return errors.Is(err, kerr.InvalidProducerEpoch) || errors.Is(err, kerr.ProducerFenced) ||
+		errors.Is(err, kerr.InvalidProducerIDMapping)
+}
+
+// own asks for the slot's producer id with a new epoch. From the markers on, the one before is refused.
+func (r *reign) own(ctx context.Context) error {
+	req := kmsg.NewPtrInitProducerIDRequest()
+	req.TransactionalID = kmsg.StringPtr(r.txnID())
+	req.TransactionTimeoutMillis = txnTimeoutMillis
+	req.ProducerID, req.ProducerEpoch = -1, -1
+	err := retryTxn(ctx, "own slot", func() (int16, error) {
+		resp, err := req.RequestWith(ctx, r.flow.target.client)
+		if err != nil {
+			return 0, err
+		}
+		r.owner = journal.Owner{ID: resp.ProducerID, Epoch: resp.ProducerEpoch}
+		return resp.ErrorCode, nil
+	})
+	if err != nil {
+		return err
+	}
+	r.slot.mu.Lock()
+	before := r.slot.owner
+	r.slot.owner = r.owner
+	r.slot.mu.Unlock()
+	if before.ID != r.owner.ID && before != (journal.Owner{}) {
+		r.slot.log.Warn().Int64("before", before.ID).Int64("now", r.owner.ID).Msg("slot has another producer id")
+	}
+	return nil
+}
+
+// fence writes our marker, an abort, to the partitions, and to the journal's if so asked: they are in a transaction that has
+// no records. Partitions that the coordinator does not know are left out and returned.
+func (r *reign) fence(ctx context.Context, pumps []*pump, withJournal bool) (unknown map[*pump]bool, err error) {
+	unknown = map[*pump]bool{}
+	if len(pumps) == 0 && !withJournal {
+		return unknown, nil
+	}
+	for {
+		bad, err := r.addPartitions(ctx, pumps, unknown, withJournal)
+		if err != nil {
+			return nil, err
+		}
+		if len(bad) == 0 {
+			break
+		}
+		for p := range bad {
+			unknown[p] = true
+		}
+		if len(unknown) == len(pumps) && !withJournal {
+			return unknown, nil
+		}
+	}
+	req := kmsg.NewPtrEndTxnRequest()
+	req.TransactionalID, req.ProducerID, req.ProducerEpoch = r.txnID(), r.owner.ID, r.owner.Epoch
+	return unknown, retryTxn(ctx, "fence slot", func() (int16, error) {
+		resp, err := req.RequestWith(ctx, r.flow.target.client)
+		if err != nil {
+			return 0, err
+		}
+		return resp.ErrorCode, nil
+	})
+}
+
+// addPartitions puts the partitions into the transaction. bad are those that the coordinator does not know; then none was
+// added.
+func (r *reign) addPartitions(ctx context.Context, pumps []*pump, without map[*pump]bool, withJournal bool) (bad map[*pump]bool, err error) {
+	req := kmsg.NewPtrAddPartitionsToTxnRequest()
+	req.TransactionalID, req.ProducerID, req.ProducerEpoch = r.txnID(), r.owner.ID, r.owner.Epoch
+	at := map[string]int{}
+	add := func(topic string, partition int32) {
+		i, ok := at[topic]
+		if !ok {
+			i = len(req.Topics)
+			at[topic] = i
+			t := kmsg.NewAddPartitionsToTxnRequestTopic()
+			t.Topic = topic
+			req.Topics = append(req.Topics, t)
+		}
+		req.Topics[i].Partitions = append(req.Topics[i].Partitions, partition)
+	}
+	byName := map[sentPartition]*pump{}
+	for _, p := range pumps {
+		if !without[p] {
+			add(p.target, p.tp.Partition)
+			byName[sentPartition{p.target, p.tp.Partition}] = p
+		}
+	}
+	if withJournal {
+		add(journal.Topic(r.flow.cfg.From, r.flow.cfg.To), r.slot.n)
+	}
+	bad = map[*pump]bool{}
+	err = retryTxn(ctx, "fence slot", func() (int16, error) {
+		clear(bad)
+		resp, err := req.RequestWith(ctx, r.flow.target.client)
+		if err != nil {
+			return 0, err
+		}
+		if resp.ErrorCode != 0 {
+			return resp.ErrorCode, nil
+		}
+		var first int16
+		for _, t := range resp.Topics {
+			for _, p := range t.Partitions {
+				pump := byName[sentPartition{t.Topic, p.Partition}]
+				switch {
+				case p.ErrorCode == 0 || p.ErrorCode == kerr.OperationNotAttempted.Code:
+				case pump != nil && !isTxnCode(p.ErrorCode):
+					bad[pump] = true
+				case first == 0:
+					first = p.ErrorCode
+				}
+			}
+		}
+		return first, nil
+	})
+	return bad, err
+}
+
+// isTxnCode: the error is about the transaction, not about the partition.
+func isTxnCode(code int16) bool {
+	switch code {
+	case kerr.ConcurrentTransactions.Code, kerr.CoordinatorLoadInProgress.Code, kerr.CoordinatorNotAvailable.Code,
+		kerr.NotCoordinator.Code, kerr.InvalidProducerEpoch.Code, kerr.ProducerFenced.Code,
+		kerr.InvalidProducerIDMapping.Code, kerr.InvalidTxnState.Code, kerr.TransactionalIDAuthorizationFailed.Code:
+		return true
+	}
+	return false
+}
+
+// markerTimeout bounds the wait for our own markers. They are written by the coordinator as soon as each leader takes them.
+const markerTimeout = 30 * time.Second

@@ -1,0 +1,308 @@
+package replicator
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/switchback-proxy/switchback/internal/batch"
+	"github.com/switchback-proxy/switchback/internal/control"
+	"github.com/switchback-proxy/switchback/internal/journal"
+	"github.com/switchback-proxy/switchback/internal/obs"
+	"github.com/switchback-proxy/switchback/translate"
+)
+
+// pump copies one partition. It lives as long as the partition is known; reigns of its slot run it.
+type pump struct {
+	flow               *Flow
+	slot               *slot
+	tp                 journal.TP
+	source, target     string // physical names
+	sourceID, targetID [16]byte
+	feed               *feed
+	metrics            *obs.PartitionMetrics
+
+	// Owned by whoever runs: the reign while it recovers, then run.
+	era         control.Era // of the source, the newest
+	queue       []parcel    // checked and rewritten, not claimed yet; in order, without overlap
+	known       translate.Virtual
+	aged        bool // a batch with old timestamps was sent since the last marker of ours
+	unsettled   int  // claims since the last settled record
+	settledAt   time.Time
+	claims      int                // number of the next claim, in this reign
+	confirmed   int32              // sequence of the last acked batch of this reign; −1: none
+	confirmedAt translate.Physical // where it is
+
+	mu       sync.Mutex         // guards what follows; what part points to is changed by its owner under it
+	part     *journal.Partition // nil: not recovered
+	state    State
+	trouble  *trouble // of the partition; nil: none
+	topic    *trouble // of its whole topic; nil: none
+	slotLost error    // why the slot is not owned; nil if it is
+	lost     int64    // records lost at the source, so far
+	caughtAt time.Time
+	maxBytes int // max.message.bytes of the target's topic; 0: not known
+}
+
+// trouble is why a partition does not go on, and what to do.
+type trouble struct {
+	Reason, Hint string
+}
+
+func (t *trouble) Error() string { return t.Reason }
+
+const (
+	roundBytes    = 1 << 20 // small batches are put together up to this size
+	settleClaims  = 1000    // below journal.Ring by far
+	settleAfter   = 30 * time.Second
+	keepProducers = 20 * time.Minute // at least 15
+	idleCheck     = time.Second
+)
+
+// run pumps until ctx ends. Each turn is a round: take → claim → produce → publish.
+func (p *pump) run(ctx context.Context, r *reign) {
+	p.resume()
+	defer p.feed.end()
+	for ctx.Err() == nil {
+		err := p.round(ctx, r)
+		var stop *trouble
+		switch {
+		case err == nil:
+		case ctx.Err() != nil:
+			return
+		case errors.As(err, &stop):
+			p.stop(stop)
+			if sleep(ctx, p.flow.cfg.RetryInterval) != nil {
+				return
+			}
+			p.resume() // a stopped partition looks again, now and then, whether what stopped it is gone
+		default:
+			r.lose(err)
+			return
+		}
+	}
+}
+
+// resume begins to read where the map ends.
+func (p *pump) resume() {
+	p.queue = nil
+	p.known = p.part.Frontier()
+	p.feed.begin(p.onSource(p.known))
+}
+
+func (p *pump) onSource(v translate.Virtual) translate.Physical {
+	return translate.Physical(v-p.era.Virtual) + p.era.Physical
+}
+
+func (p *pump) virtual(s translate.Physical) translate.Virtual {
+	return translate.Virtual(s-p.era.Physical) + p.era.Virtual
+}
+
+// round copies what is there, or waits for it.
+func (p *pump) round(ctx context.Context, r *reign) error {
+	if err := p.take(ctx); err != nil {
+		return err
+	}
+	switch {
+	case len(p.queue) > 0:
+		return p.copy(ctx, r)
+	case p.known > p.part.Frontier():
+		return p.reach(ctx, r)
+	}
+	return p.idle(ctx, r)
+}
+
+// idle waits for the fetcher. Meanwhile it does what can wait: a marker behind old batches, a settled record.
+func (p *pump) idle(ctx context.Context, r *reign) error {
+	p.publishState()
+	if p.aged {
+		if err := r.mark(ctx, p); err != nil {
+			return err
+		}
+		p.aged = false
+	}
+	if p.unsettled > 0 && time.Since(p.settledAt) >= settleAfter {
+		if err := p.settle(ctx, r); err != nil {
+			return err
+		}
+	}
+	t := time.NewTimer(idleCheck)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-p.feed.ready:
+	case <-t.C:
+	}
+	return nil
+}
+
+// copy claims, produces and publishes the first parcels of the queue: as many as fit in one batch.
+func (p *pump) copy(ctx context.Context, r *reign) error {
+	raw, used, err := p.join()
+	if err != nil {
+		return &trouble{"a batch cannot be re-encoded: " + err.Error(), "look at the batch on the source"}
+	}
+	c := p.claimFor(r, p.queue[:used], raw)
+	h := batch.Header(raw)
+	repeat := mayRepeat
+	if p.old(h.MaxTimestamp()) {
+		repeat, p.aged = neverRepeat, true
+	}
+	if err := p.claim(ctx, r, c); err != nil {
+		return err
+	}
+	batch.Rewrite(raw, 0, batch.Producer{ID: c.Owner.ID, Epoch: c.Owner.Epoch, FirstSequence: c.Sequence})
+	base, epoch, err := p.produce(ctx, raw, repeat)
+	if err != nil {
+		return err
+	}
+	return p.publish(ctx, r, c, base, epoch, used, len(raw))
+}
+
+// reach claims that there is nothing up to where the source was read.
+func (p *pump) reach(ctx context.Context, r *reign) error {
+	c := p.newClaim(r, p.part.Frontier(), 0, p.known)
+	if err := p.append(ctx, r, c); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	err := p.part.Reached(c)
+	p.mu.Unlock()
+	if err != nil {
+		return fenceAnew{err.Error()}
+	}
+	return p.passed(ctx, r)
+}
+
+func (p *pump) newClaim(r *reign, v translate.Virtual, records int32, reach translate.Virtual) *journal.Claim {
+	return &journal.Claim{
+		Virtual: v, Records: records, Reach: reach,
+		Owner: r.owner, Sequence: p.part.NextSequence, Predicted: p.part.PhysicalEnd,
+		ConfirmedSequence: p.confirmed, ConfirmedOffset: p.confirmedAt,
+		AtMillis: time.Now().UnixMilli(),
+	}
+}
+
+func (p *pump) claimFor(r *reign, parcels []parcel, raw []byte) *journal.Claim {
+	first, last := parcels[0], parcels[len(parcels)-1]
+	reach := p.known
+	if len(p.queue) > len(parcels) {
+		reach = p.virtual(p.queue[len(parcels)].base)
+	}
+	c := p.newClaim(r, p.virtual(first.base), int32(last.next-first.base), max(reach, p.virtual(last.next)))
+	highest := p.part.History.Last()
+	for _, one := range parcels {
+		if one.epoch > highest {
+			highest = one.epoch
+			c.Epochs = append(c.Epochs, translate.EpochStart{Epoch: one.epoch, Start: p.virtual(one.base)})
+		}
+		c.Sources = append(c.Sources, one.sources...)
+	}
+	return c
+}
+
+// claim is durable before it returns; from then on its data may be sent.
+func (p *pump) claim(ctx context.Context, r *reign, c *journal.Claim) error {
+	if err := p.append(ctx, r, c); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	p.part.Claim(c)
+	p.mu.Unlock()
+	return nil
+}
+
+func (p *pump) append(ctx context.Context, r *reign, c *journal.Claim) error {
+	key := journal.Key{Kind: journal.KindClaim, TP: p.tp, Number: p.claims % journal.Ring}
+	if err := r.appender.append(ctx, journal.Record{Key: key.Encode(), Value: c.Encode(nil)}); err != nil {
+		return err
+	}
+	p.claims++
+	p.unsettled++
+	return nil
+}
+
+// produce sends until the batch is in. A refused batch stops the partition and is sent again, the same bytes, now and then:
+// its sequence must not mean another batch, and a config may have changed.
+func (p *pump) produce(ctx context.Context, raw []byte, repeat repeating) (translate.Physical, translate.RealEpoch, error) {
+	d := delivery{topic: p.target, id: p.targetID, partition: p.tp.Partition, bytes: raw}
+	for wait := p.flow.cfg.RetryInterval; ; wait = min(2*wait, 30*time.Second) {
+		out := p.slot.produce(ctx, d, repeat)
+		var no refused
+		switch {
+		case out.err == nil:
+			p.stop(nil)
+			return translate.Physical(out.base), out.epoch, nil
+		case !errors.As(out.err, &no):
+			return 0, 0, out.err
+		}
+		p.stop(refusal(no.err, p.part.Frontier(), raw))
+		if err := sleep(ctx, wait); err != nil {
+			return 0, 0, err
+		}
+	}
+}
+
+// publish puts what was acked into the map.
+func (p *pump) publish(ctx context.Context, r *reign, c *journal.Claim, base translate.Physical, epoch translate.RealEpoch, used, size int) error {
+	p.mu.Lock()
+	err := p.part.Acked(c, base, epoch)
+	p.mu.Unlock()
+	if err != nil {
+		return fenceAnew{err.Error()}
+	}
+	p.queue = p.queue[used:]
+	p.confirmed, p.confirmedAt = c.Sequence, base
+	p.flow.metrics().Copied(int(c.Records), size)
+	return p.passed(ctx, r)
+}
+
+// passed tells who waits, and settles when it is time.
+func (p *pump) passed(ctx context.Context, r *reign) error {
+	p.publishState()
+	p.flow.progress.signal()
+	if p.unsettled >= settleClaims || time.Since(p.settledAt) >= settleAfter {
+		return p.settle(ctx, r)
+	}
+	return nil
+}
+
+func (p *pump) settle(ctx context.Context, r *reign) error {
+	for {
+		record, last := p.settleRecord()
+		if err := r.appender.append(ctx, record); err != nil {
+			return err
+		}
+		if last {
+			p.settled()
+			return nil
+		}
+	}
+}
+
+// settleRecord returns the next record to be written: chunks first, the settled record last. Between the two nothing else may
+// happen to the partition.
+func (p *pump) settleRecord() (rec journal.Record, last bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if value, number := p.part.Chunk(); value != nil {
+		p.part.Sealed()
+		return journal.Record{Key: journal.Key{Kind: journal.KindChunk, TP: p.tp, Number: number}.Encode(), Value: value}, false
+	}
+	p.part.Producers.Prune(time.Now().Add(-keepProducers).UnixMilli())
+	return journal.Record{Key: journal.Key{Kind: journal.KindSettled, TP: p.tp}.Encode(), Value: p.part.EncodeSettled(nil)}, true
+}
+
+func (p *pump) settled() { p.unsettled, p.settledAt = 0, time.Now() }
+
+// old says that the target may forget our producer while it has a batch with this timestamp as its last one: then neither
+// the fence nor the duplicate check holds.
+func (p *pump) old(maxTimestampMillis int64) bool {
+	limit := time.Now().Add(cautionMargin - time.Duration(p.flow.target.expiration.Load()))
+	return maxTimestampMillis < limit.UnixMilli()
+}
+
+// cautionMargin: a broker looks for producers to forget every ten minutes.
+const cautionMargin = 15 * time.Minute

@@ -1,0 +1,324 @@
+package replicator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/switchback-proxy/switchback/internal/journal"
+	"github.com/switchback-proxy/switchback/translate"
+)
+
+// recover fences the slot, replays its journal partition and brings each of its partitions up to our marker. What it found is
+// settled before it returns.
+func (r *reign) recover(ctx context.Context, kept remains) error {
+	var pumps []*pump
+	for _, p := range r.slot.members() {
+		if r.canFence(p) {
+			pumps = append(pumps, p)
+		}
+	}
+	unknown, err := r.fence(ctx, pumps, true)
+	if err != nil {
+		return err
+	}
+	if err := r.replay(ctx, kept); err != nil {
+		return err
+	}
+	r.startAppender(ctx)
+	return r.bring(ctx, without(pumps, unknown))
+}
+
+// join does the same for pumps that come later, while the others run.
+func (r *reign) join(ctx context.Context, pumps []*pump) error {
+	unknown, err := r.fenceAlone(ctx, pumps)
+	if err != nil {
+		return err
+	}
+	return r.bring(ctx, without(pumps, unknown))
+}
+
+// fenceAlone fences some partitions while the others of the slot are not written: they must not see our transaction.
+func (r *reign) fenceAlone(ctx context.Context, pumps []*pump) (map[*pump]bool, error) {
+	r.slot.gate.Lock()
+	defer r.slot.gate.Unlock()
+	return r.fence(ctx, pumps, false)
+}
+
+func without(pumps []*pump, unknown map[*pump]bool) []*pump {
+	var out []*pump
+	for _, p := range pumps {
+		if !unknown[p] {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// canFence: the partition has a leader, so that a transaction with it can end.
+func (r *reign) canFence(p *pump) bool {
+	_, _, ok := r.flow.target.leader(p.target, p.tp.Partition)
+	return ok && p.admitted()
+}
+
+// replay reads the journal up to our marker. If nothing came behind what the last reign left, the pumps know the rest.
+func (r *reign) replay(ctx context.Context, kept remains) error {
+	topic := journal.Topic(r.flow.cfg.From, r.flow.cfg.To)
+	if kept.valid {
+		r.fold = journal.ResumeFold(kept.owner, kept.next, kept.position)
+		err := r.fold.Replay(ctx, r.flow.target.client, topic, r.flow.journalID, r.slot.n, r.owner)
+		if err == nil && !r.fold.Changed() {
+			return nil
+		}
+		if err != nil && !errors.Is(err, journal.ErrTailLost) {
+			return err
+		}
+	}
+	r.fold = journal.NewFold()
+	if err := r.fold.Replay(ctx, r.flow.target.client, topic, r.flow.journalID, r.slot.n, r.owner); err != nil {
+		return err
+	}
+	parts, err := r.fold.Partitions()
+	if err != nil {
+		return fmt.Errorf("slot %d: %w", r.slot.n, err)
+	}
+	r.parts = parts
+	return nil
+}
+
+// recovery is one partition on its way up to our marker.
+type recovery struct {
+	pump    *pump
+	part    *journal.Partition
+	cursor  *journal.Cursor
+	checked bool // the last batch known was found where it should be, or cannot be looked for
+	lost    bool // the log lost its tail
+}
+
+// bring brings partitions up to our marker, which was just written to them, and settles them.
+func (r *reign) bring(ctx context.Context, pumps []*pump) error {
+	var all []*recovery
+	for _, p := range pumps {
+		part, trouble := r.partition(ctx, p)
+		if trouble != nil {
+			p.adopt(nil, trouble)
+			r.running[p] = true // its trouble is known; it is looked at again in the next reign
+			continue
+		}
+		rec := &recovery{pump: p, part: part}
+		rec.aim(part.PhysicalEnd)
+		all = append(all, rec)
+	}
+	if err := r.read(ctx, all); err != nil {
+		return err
+	}
+	for _, rec := range all {
+		if !rec.cursor.Done {
+			continue // no leader any more; it joins when it has one
+		}
+		rec.part.Finish()
+		rec.pump.adopt(rec.part, rec.pump.checkTarget(rec.part))
+		r.running[rec.pump] = true
+	}
+	var brought []*pump
+	for _, rec := range all {
+		if r.running[rec.pump] {
+			brought = append(brought, rec.pump)
+		}
+	}
+	return r.settleAll(ctx, brought)
+}
+
+// mark writes a marker of ours behind what a pump wrote, and reads it back. The pump's own goroutine calls it.
+func (r *reign) mark(ctx context.Context, p *pump) error {
+	unknown, err := r.fenceAlone(ctx, []*pump{p})
+	if err != nil || unknown[p] {
+		return err
+	}
+	rec := &recovery{pump: p, part: p.part}
+	rec.aim(p.part.PhysicalEnd)
+	if err := r.read(ctx, []*recovery{rec}); err != nil {
+		return err
+	}
+	if !rec.cursor.Done {
+		return fenceAnew{errNoMarker.Error()}
+	}
+	return nil
+}
+
+// aim begins to read one offset before what is judged, to see that it still is what was judged.
+func (rec *recovery) aim(at translate.Physical) {
+	rec.checked = at == 0 || rec.part.Marker < 0
+	if !rec.checked {
+		at--
+	}
+	p := rec.pump
+	rec.cursor = &journal.Cursor{Topic: p.target, ID: p.targetID, Partition: p.tp.Partition, Next: at}
+}
+
+// read reads the logs up to our markers. It gives up on partitions whose marker does not come.
+func (r *reign) read(ctx context.Context, all []*recovery) error {
+	readCtx, cancel := context.WithTimeoutCause(ctx, markerTimeout, errNoMarker)
+	defer cancel()
+	byCursor := make(map[*journal.Cursor]*recovery, len(all))
+	cursors := make([]*journal.Cursor, len(all))
+	for i, rec := range all {
+		cursors[i], byCursor[rec.cursor] = rec.cursor, rec
+	}
+	err := journal.Read(readCtx, r.flow.target.client, cursors, func(c *journal.Cursor, b journal.Batch, raw []byte) error {
+		if raw != nil {
+			byCursor[c].visit(b, r.owner, r.fold.Ours)
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, errNoMarker) {
+		return err
+	}
+	var again []*recovery
+	for _, rec := range all {
+		if rec.cursor.Beyond || rec.lost {
+			if err := r.cut(ctx, rec); err != nil {
+				return err
+			}
+			again = append(again, rec)
+		}
+	}
+	if len(again) > 0 {
+		return r.read(ctx, again)
+	}
+	return nil
+}
+
+var errNoMarker = errors.New("a marker did not come in time")
+
+func (rec *recovery) visit(b journal.Batch, own journal.Owner, ours func(int64) bool) {
+	p := rec.part
+	if !rec.checked {
+		rec.checked = true
+		if b.Base < p.PhysicalEnd && !(b.Next == p.PhysicalEnd && b.Is(p.Last)) {
+			rec.lost, rec.cursor.Done = true, true
+			return
+		}
+	}
+	rec.pump.mu.Lock()
+	p.Judge(b, ours)
+	rec.pump.mu.Unlock()
+	rec.cursor.Done = b.Marker && b.Owner == own
+}
+
+// cut forgets the tail that the target's log lost: what lies above the end of the epoch that was written last.
+func (r *reign) cut(ctx context.Context, rec *recovery) error {
+	p := rec.part
+	end, err := epochEnd(ctx, r.flow.target, rec.pump.target, p.TP.Partition, p.Last.Epoch)
+	if err != nil {
+		return err
+	}
+	end = min(end, p.PhysicalEnd-1)
+	r.slot.log.Error().Str("topic", p.TP.Topic).Int32("partition", p.TP.Partition).Int64("offset", int64(end)).
+		Int64("known", int64(p.PhysicalEnd)).Msg("target lost the tail of its log; it is copied again")
+	rec.pump.mu.Lock()
+	err = p.CutAt(max(end, 0))
+	rec.pump.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	rec.lost = false
+	rec.aim(p.PhysicalEnd)
+	return nil
+}
+
+// epochEnd asks where the log of an epoch ends. If the epoch is not known, or the broker cannot say: the log start, so that
+// nothing that may be gone is kept.
+func epochEnd(ctx context.Context, c *cluster, topic string, partition int32, epoch translate.RealEpoch) (translate.Physical, error) {
+	if epoch < 0 {
+		return 0, nil
+	}
+	node, _, ok := c.leader(topic, partition)
+	if !ok {
+		return 0, fmt.Errorf("%s-%d has no leader on %s", topic, partition, c.name)
+	}
+	req := kmsg.NewPtrOffsetForLeaderEpochRequest()
+	req.ReplicaID = -1
+	t := kmsg.NewOffsetForLeaderEpochRequestTopic()
+	t.Topic = topic
+	p := kmsg.NewOffsetForLeaderEpochRequestTopicPartition()
+	p.Partition, p.LeaderEpoch, p.CurrentLeaderEpoch = partition, int32(epoch), -1
+	t.Partitions = append(t.Partitions, p)
+	req.Topics = append(req.Topics, t)
+	kresp, err := c.client.Broker(int(node)).RetriableRequest(ctx, req)
+	if err != nil {
+		return 0, fmt.Errorf("end of epoch %d of %s-%d: %w", epoch, topic, partition, err)
+	}
+	for _, t := range kresp.(*kmsg.OffsetForLeaderEpochResponse).Topics {
+		for _, p := range t.Partitions {
+			if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
+				return 0, fmt.Errorf("end of epoch %d of %s-%d: %w", epoch, topic, partition, err)
+			}
+			return translate.Physical(max(p.EndOffset, 0)), nil
+		}
+	}
+	return 0, fmt.Errorf("end of epoch %d of %s-%d: the answer is empty", epoch, topic, partition)
+}
+
+// partition is what is known of a pump's partition before its log is read: from the journal, or from the pump itself.
+func (r *reign) partition(ctx context.Context, p *pump) (*journal.Partition, *trouble) {
+	var part *journal.Partition
+	if r.parts == nil {
+		part = p.own()
+	}
+	if part == nil {
+		part = r.parts[p.tp]
+	}
+	delete(r.parts, p.tp)
+	return p.begin(ctx, part)
+}
+
+// settleAll writes settled records of partitions that nobody else works on.
+func (r *reign) settleAll(ctx context.Context, pumps []*pump) error {
+	var records []journal.Record
+	var parts []*pump
+	size := 0
+	flush := func() error {
+		if len(records) == 0 {
+			return nil
+		}
+		if err := r.appender.append(ctx, records...); err != nil {
+			return err
+		}
+		for _, p := range parts {
+			p.settled()
+		}
+		records, parts, size = nil, nil, 0
+		return nil
+	}
+	for _, p := range pumps {
+		if !p.runnable() {
+			continue
+		}
+		for {
+			record, last := p.settleRecord()
+			if err := r.flushFor(&size, record, flush); err != nil {
+				return err
+			}
+			records = append(records, record)
+			if last {
+				break
+			}
+		}
+		parts = append(parts, p)
+	}
+	return flush()
+}
+
+func (r *reign) flushFor(size *int, next journal.Record, flush func() error) error {
+	*size += len(next.Key) + len(next.Value)
+	if *size < maxAppendBytes {
+		return nil
+	}
+	err := flush()
+	*size = len(next.Key) + len(next.Value)
+	return err
+}

@@ -1,0 +1,253 @@
+package replicator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/switchback-proxy/switchback/internal/journal"
+	"github.com/switchback-proxy/switchback/translate"
+)
+
+// End is where a partition's log ends on the source, read from its leader.
+type End struct {
+	High, Stable translate.Virtual // high watermark and last stable offset, exclusive
+	Epoch        translate.RealEpoch
+}
+
+// Sealed is where a partition stands when nothing is written any more.
+type Sealed struct {
+	Frontier      translate.Virtual
+	Physical      translate.Physical // the next offset on the target
+	TargetEpoch   translate.RealEpoch
+	TargetTopicID [16]byte
+}
+
+func (s *slot) isSealed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mode == sealed
+}
+
+// begun waits until the flow runs.
+func (f *Flow) begun(ctx context.Context) error {
+	select {
+	case <-f.ready:
+		return nil
+	case <-ctx.Done():
+		return errors.Join(context.Cause(ctx), f.Err())
+	}
+}
+
+// Refresh looks for topics and partitions now. When it returns without an error, each one exists on the target and its pump
+// is recovered, or stopped.
+func (f *Flow) Refresh(ctx context.Context) error {
+	if err := f.begun(ctx); err != nil {
+		return err
+	}
+	if err := errors.Join(f.source.refresh(ctx), f.target.refresh(ctx)); err != nil {
+		return journal.Cause(ctx, err)
+	}
+	if err := f.discover(ctx); err != nil {
+		return journal.Cause(ctx, err)
+	}
+	for _, s := range f.slots {
+		s.wakeUp()
+	}
+	for _, p := range f.allPumps() {
+		err := f.await(ctx, func() bool {
+			s := p.status()
+			return s.State != StateProbing
+		})
+		if err != nil {
+			return fmt.Errorf("pump of %v: %w", p.tp, err)
+		}
+	}
+	return nil
+}
+
+// await waits until ok, asked again after each change.
+func (f *Flow) await(ctx context.Context, ok func() bool) error {
+	for {
+		changed := f.progress.wait()
+		if ok() {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-changed:
+		}
+	}
+}
+
+// Ends reads the ends of all partitions from their leaders.
+func (f *Flow) Ends(ctx context.Context) (map[journal.TP]End, error) {
+	if err := f.begun(ctx); err != nil {
+		return nil, err
+	}
+	pumps := map[sentPartition]*pump{}
+	for _, p := range f.allPumps() {
+		pumps[sentPartition{p.source, p.tp.Partition}] = p
+	}
+	high, epochs, err := f.listEnds(ctx, pumps, 0)
+	if err != nil {
+		return nil, err
+	}
+	stable, _, err := f.listEnds(ctx, pumps, 1)
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[journal.TP]End, len(pumps))
+	for key, p := range pumps {
+		era := p.newestEra()
+		v := func(at translate.Physical) translate.Virtual { return translate.Virtual(at-era.Physical) + era.Virtual }
+		out[p.tp] = End{v(high[key]), v(stable[key]), epochs[key]}
+	}
+	return out, nil
+}
+
+func (f *Flow) listEnds(ctx context.Context, pumps map[sentPartition]*pump, isolation int8) (map[sentPartition]translate.Physical, map[sentPartition]translate.RealEpoch, error) {
+	req := kmsg.NewPtrListOffsetsRequest()
+	req.IsolationLevel = isolation
+	at := map[string]int{}
+	for key := range pumps {
+		i, ok := at[key.topic]
+		if !ok {
+			i = len(req.Topics)
+			at[key.topic] = i
+			t := kmsg.NewListOffsetsRequestTopic()
+			t.Topic = key.topic
+			req.Topics = append(req.Topics, t)
+		}
+		p := kmsg.NewListOffsetsRequestTopicPartition()
+		p.Partition, p.Timestamp = key.partition, journal.Latest
+		req.Topics[i].Partitions = append(req.Topics[i].Partitions, p)
+	}
+	ends := make(map[sentPartition]translate.Physical, len(pumps))
+	epochs := make(map[sentPartition]translate.RealEpoch, len(pumps))
+	if len(pumps) == 0 {
+		return ends, epochs, nil
+	}
+	resp, err := req.RequestWith(ctx, f.source.client)
+	if err != nil {
+		return nil, nil, journal.Cause(ctx, fmt.Errorf("ends of %s: %w", f.cfg.From, err))
+	}
+	for _, t := range resp.Topics {
+		for _, p := range t.Partitions {
+			if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
+				return nil, nil, fmt.Errorf("end of %s-%d on %s: %w", t.Topic, p.Partition, f.cfg.From, err)
+			}
+			key := sentPartition{t.Topic, p.Partition}
+			ends[key], epochs[key] = translate.Physical(p.Offset), translate.RealEpoch(p.LeaderEpoch)
+		}
+	}
+	if len(ends) != len(pumps) {
+		return nil, nil, fmt.Errorf("%s told %d ends of %d", f.cfg.From, len(ends), len(pumps))
+	}
+	return ends, epochs, nil
+}
+
+// Reach waits until each pump's frontier is at or above its end. It fails at once when a pump is stopped, or is not there.
+// progress, if not nil, is told how many have arrived.
+func (f *Flow) Reach(ctx context.Context, ends map[journal.TP]translate.Virtual, progress func(done, total int)) error {
+	if err := f.begun(ctx); err != nil {
+		return err
+	}
+	var failed error
+	told := -1
+	err := f.await(ctx, func() bool {
+		done := 0
+		for tp, end := range ends {
+			p := f.pump(tp)
+			if p == nil {
+				failed = fmt.Errorf("%v is not copied", tp)
+				return true
+			}
+			frontier, t := p.standing()
+			switch {
+			case frontier >= end:
+				done++
+			case t != nil:
+				failed = fmt.Errorf("%v is stopped: %w", tp, t)
+				return true
+			}
+		}
+		if progress != nil && done != told {
+			told = done
+			progress(done, len(ends))
+		}
+		return done == len(ends)
+	})
+	return errors.Join(failed, err)
+}
+
+// standing is the frontier (−1: not known), and why the pump is stopped, if it is.
+func (p *pump) standing() (translate.Virtual, *trouble) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.part == nil {
+		return -1, p.anyTrouble()
+	}
+	return p.part.Frontier(), p.anyTrouble()
+}
+
+// Seal stops all pumps, fences all slots anew, reads the markers and settles what is in the logs. From its return on nothing
+// of this flow is written, nor will be, until Unseal. Partitions that cannot be sealed are errors; all slots stay sealed then
+// as well.
+func (f *Flow) Seal(ctx context.Context) (map[journal.TP]Sealed, error) {
+	if err := f.begun(ctx); err != nil {
+		return nil, err
+	}
+	var waits []<-chan struct{}
+	for _, s := range f.slots {
+		waits = append(waits, s.set(sealed))
+	}
+	for i, done := range waits {
+		select {
+		case <-done:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("seal slot %d: %w", i, errors.Join(context.Cause(ctx), f.slots[i].why()))
+		}
+	}
+	out := map[journal.TP]Sealed{}
+	var errs []error
+	for _, p := range f.allPumps() {
+		s, err := p.sealed()
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		out[p.tp] = s
+	}
+	return out, errors.Join(errs...)
+}
+
+func (s *slot) why() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.trouble
+}
+
+func (p *pump) sealed() (Sealed, error) {
+	_, epoch, _ := p.flow.target.leader(p.target, p.tp.Partition)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch t := p.anyTrouble(); {
+	case t != nil:
+		return Sealed{}, fmt.Errorf("%v is stopped: %w", p.tp, t)
+	case p.part == nil || p.state != StateSealed:
+		return Sealed{}, fmt.Errorf("%v could not be fenced: its leader on the target is not there", p.tp)
+	}
+	return Sealed{p.part.Frontier(), p.part.PhysicalEnd, epoch, p.targetID}, nil
+}
+
+// Unseal lets the slots start anew: the cutover went back.
+func (f *Flow) Unseal() {
+	for _, s := range f.slots {
+		s.set(copying)
+	}
+}

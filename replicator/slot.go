@@ -1,0 +1,322 @@
+package replicator
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/switchback-proxy/switchback/internal/journal"
+	"github.com/switchback-proxy/switchback/translate"
+)
+
+// slot is a group of partitions that one process owns. Its goroutine goes through reigns:
+//
+//	own → fence → replay → recover → run pumps (or, when sealed, only hold still) → lose
+//
+// Losing it, by whatever reason, ends the context of all that the reign runs.
+type slot struct {
+	flow *Flow
+	n    int32
+	log  zerolog.Logger
+	wake chan struct{} // capacity 1: look at the pumps again
+
+	// gate: whoever produces under the slot's id holds it shared; a fence of single partitions, while the others go on, holds
+	// it alone. Held across I/O, by design.
+	gate sync.RWMutex
+
+	kept remains // what the last reign left behind; owned by run
+
+	mu      sync.Mutex // guards what follows
+	pumps   []*pump
+	mode    mode
+	done    chan struct{}           // closed when a reign has recovered in this mode
+	reigned chan struct{}           // done of the last reign
+	abandon context.CancelCauseFunc // ends the present reign; nil if there is none
+	owner   journal.Owner
+	trouble error // why the slot is not owned; nil if it is
+}
+
+type mode uint8
+
+const (
+	copying mode = iota
+	sealed       // fenced anew, and nothing is written
+)
+
+// remains says that the pumps' partitions are what the journal says, settled, up to a place in it.
+type remains struct {
+	valid    bool
+	owner    journal.Owner
+	next     int32 // journal sequence
+	position translate.Physical
+}
+
+// errMode ends a reign because the slot is to be sealed, or unsealed.
+var errMode = errors.New("the slot changes its mode")
+
+func newSlot(f *Flow, n int32) *slot {
+	return &slot{
+		flow: f, n: n, wake: make(chan struct{}, 1), done: make(chan struct{}),
+		log: f.log.With().Int32("slot", n).Logger(),
+	}
+}
+
+func (s *slot) wakeUp() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (s *slot) add(p *pump) {
+	s.mu.Lock()
+	s.pumps = append(s.pumps, p)
+	s.mu.Unlock()
+}
+
+func (s *slot) remove(p *pump) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, one := range s.pumps {
+		if one == p {
+			s.pumps = append(s.pumps[:i:i], s.pumps[i+1:]...)
+			return
+		}
+	}
+}
+
+func (s *slot) members() []*pump {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pumps[:len(s.pumps):len(s.pumps)]
+}
+
+// set asks for a mode. The returned channel is closed when the slot has been fenced and recovered in it.
+func (s *slot) set(m mode) <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mode == copying && m == copying {
+		return s.done
+	}
+	s.mode, s.done = m, make(chan struct{}) // sealing again is fencing again
+	if s.abandon != nil {
+		s.abandon(errMode)
+	}
+	s.wakeUp()
+	return s.done
+}
+
+// run reigns again and again until ctx ends.
+func (s *slot) run(ctx context.Context) {
+	wait := s.flow.cfg.RetryInterval
+	for ctx.Err() == nil {
+		begun := time.Now()
+		err := s.reign(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if errors.Is(err, errMode) {
+			continue
+		}
+		var anew fenceAnew
+		if errors.As(err, &anew) {
+			s.log.Warn().Err(err).Msg("slot is fenced anew")
+			if time.Since(begun) > wait {
+				continue
+			}
+		} else {
+			s.log.Warn().Err(err).Msg("slot is not owned")
+		}
+		s.setTrouble(err)
+		if time.Since(begun) > 10*wait {
+			wait = s.flow.cfg.RetryInterval
+		}
+		s.rest(ctx, wait)
+		wait = min(2*wait, 30*time.Second)
+	}
+}
+
+// rest waits, but not longer than until the mode changes.
+func (s *slot) rest(ctx context.Context, d time.Duration) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	s.mu.Lock()
+	s.abandon = cancel
+	changed := s.reigned != s.done
+	s.mu.Unlock()
+	if !changed {
+		_ = sleep(ctx, d)
+	}
+	s.mu.Lock()
+	s.abandon = nil
+	s.mu.Unlock()
+}
+
+func (s *slot) setTrouble(err error) {
+	s.mu.Lock()
+	s.trouble = err
+	s.mu.Unlock()
+	for _, p := range s.members() {
+		p.setSlotTrouble(err)
+	}
+	s.flow.progress.signal()
+}
+
+// reign owns the slot once, from its fence to its loss.
+func (s *slot) reign(parent context.Context) error {
+	ctx, abandon := context.WithCancelCause(parent)
+	defer abandon(nil)
+	s.mu.Lock()
+	s.abandon = abandon
+	mode, done := s.mode, s.done
+	s.reigned = done
+	s.mu.Unlock()
+	for _, p := range s.members() {
+		p.probe()
+	}
+	defer func() {
+		s.mu.Lock()
+		s.abandon = nil
+		s.mu.Unlock()
+	}()
+	kept := s.kept
+	s.kept = remains{}
+	r := &reign{slot: s, flow: s.flow, lose: abandon, running: map[*pump]bool{}}
+	defer r.stopAppender()
+	if err := r.own(ctx); err != nil {
+		return journal.Cause(ctx, err)
+	}
+	if err := r.recover(ctx, kept); err != nil {
+		return journal.Cause(ctx, err)
+	}
+	s.setTrouble(nil)
+	if !closed(done) {
+		close(done)
+	}
+	s.flow.progress.signal()
+	return r.hold(ctx, mode)
+}
+
+func closed(c chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// reign is one ownership of a slot.
+type reign struct {
+	slot        *slot
+	flow        *Flow
+	lose        context.CancelCauseFunc
+	owner       journal.Owner
+	fold        *journal.Fold
+	parts       map[journal.TP]*journal.Partition // from the journal; nil: the pumps have them
+	appender    *appender
+	appendCtx   context.Context // of the appender: it outlives the pumps
+	endAppender context.CancelFunc
+	appended    chan struct{} // closed when the appender has ended
+
+	running map[*pump]bool // recovered in this reign
+	wg      sync.WaitGroup
+}
+
+// hold runs the pumps, or keeps still, until the reign is over, and says why it is.
+func (r *reign) hold(ctx context.Context, m mode) error {
+	pumpCtx, stopPumps := context.WithCancel(ctx)
+	if m == copying {
+		for p := range r.running {
+			r.start(pumpCtx, p)
+		}
+		r.look(ctx, pumpCtx)
+	} else {
+		<-ctx.Done()
+	}
+	stopPumps()
+	r.wg.Wait()
+	cause := context.Cause(ctx)
+	if errors.Is(cause, errMode) || errors.Is(cause, context.Canceled) {
+		r.leave(r.appendCtx)
+	}
+	r.stopAppender()
+	if r.slot.kept.valid {
+		r.slot.kept.next, r.slot.kept.position = r.appender.next, r.appender.position
+	}
+	return cause
+}
+
+// startAppender begins to write to the journal behind what was replayed.
+func (r *reign) startAppender(ctx context.Context) {
+	r.appender = newAppender(r.slot, r.owner, r.fold.Position())
+	r.appendCtx, r.endAppender = context.WithCancel(context.WithoutCancel(ctx))
+	r.appended = make(chan struct{})
+	go func() {
+		defer close(r.appended)
+		if err := r.appender.run(r.appendCtx); r.appendCtx.Err() == nil {
+			r.lose(err)
+		}
+	}()
+}
+
+func (r *reign) stopAppender() {
+	if r.appender != nil {
+		r.endAppender()
+		<-r.appended
+	}
+}
+
+// leaveTimeout bounds what an orderly end may take: it saves time later, no more.
+const leaveTimeout = 2 * time.Second
+
+// leave settles what changed, so that the next owner need not look far back.
+func (r *reign) leave(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
+	defer cancel()
+	var changed []*pump
+	for p := range r.running {
+		if p.unsettled > 0 {
+			changed = append(changed, p)
+		}
+	}
+	if r.settleAll(ctx, changed) == nil {
+		r.slot.kept = remains{valid: true, owner: r.owner}
+	}
+}
+
+// look starts pumps that come later: those of new partitions, and of partitions that had no leader.
+func (r *reign) look(ctx, pumpCtx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.slot.wake:
+		}
+		var late []*pump
+		for _, p := range r.slot.members() {
+			if !r.running[p] && r.canFence(p) {
+				late = append(late, p)
+			}
+		}
+		if len(late) == 0 {
+			continue
+		}
+		if err := r.join(ctx, late); err != nil {
+			r.lose(err)
+			return
+		}
+		for _, p := range late {
+			r.start(pumpCtx, p)
+		}
+	}
+}
+
+func (r *reign) start(ctx context.Context, p *pump) {
+	if p.runnable() {
+		r.wg.Go(func() { p.run(ctx, r) })
+	}
+}
