@@ -24,6 +24,7 @@ func packages() map[string]rule {
 		"internal/journal": {},
 		"internal/control": {},
 		"internal/testkit": {},
+		"internal/model":   {imports: []string{"internal/journal"}},
 
 		"proxy":      {imports: []string{"internal/journal", "internal/control"}},
 		"replicator": {imports: []string{"internal/journal", "internal/control"}},
