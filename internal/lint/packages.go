@@ -30,8 +30,10 @@ func packages() map[string]rule {
 		"replicator": {imports: []string{"internal/journal", "internal/control"}},
 
 		"internal/cutover": {imports: []string{"internal/journal", "internal/control"}},
-		"internal/admin":   {imports: []string{"internal/cutover"}},
+		"internal/admin":   {imports: []string{"internal/cutover", "internal/control"}},
 
+		// engine puts the parts of one virtual cluster together, for cmd and demo.
+		"internal/engine": {any: true},
 		"cmd/switchback": {any: true},
 		"internal/demo":  {any: true},
 		"test":           {any: true},
