@@ -70,7 +70,7 @@ func New(cfg Config) *Driver {
 
 // Close ends a running cutover, back or at its next resting place, and waits for it.
 func (d *Driver) Close() {
-	d.end(errShutdown)
+	d.end(errShutdown())
 	d.wait.Wait()
 }
 
@@ -126,7 +126,7 @@ func (d *Driver) Start(order Order) (string, error) {
 func (d *Driver) refuse(order Order) error {
 	switch {
 	case d.base.Err() != nil:
-		return errShutdown
+		return errShutdown()
 	case d.running != nil:
 		return &Error{Code: CodeRunning, Message: fmt.Sprintf("cutover %s of %s is running", d.running.id, d.cfg.VirtualCluster), Hint: "wait for its end, or abort it"}
 	case d.last.Generation == 0:
@@ -162,7 +162,7 @@ func (d *Driver) Abort(id string) error {
 	case d.running == nil || d.running.id != id || !st.Phase.BeforeCommitted() || d.running.decided:
 		return &Error{Code: CodeTooLate, Message: fmt.Sprintf("cutover %s is in phase %s", id, st.Phase), Hint: "from Committed on it only goes forward; move back with another cutover"}
 	}
-	d.running.cancel(errOperator)
+	d.running.cancel(errOperator())
 	return nil
 }
 

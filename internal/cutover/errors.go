@@ -32,11 +32,15 @@ const (
 	CodeUndecided       = "outcome_unknown"     // Committed was written, its ack is missing and its log cannot be read
 )
 
-var (
-	errOperator = &Error{Code: CodeAborted, Message: "an operator ended the cutover", Hint: "clients are on the old active; start another cutover when ready"}
-	errShutdown = &Error{Code: CodeShutdown, Message: "the process that drove the cutover was told to end", Hint: "clients are on the old active; start another cutover when it is up again"}
-	errMaxPause = errors.New("the gate was shut for longer than max_pause")
-)
+var errMaxPause = errors.New("the gate was shut for longer than max_pause")
+
+func errOperator() *Error {
+	return &Error{Code: CodeAborted, Message: "an operator ended the cutover", Hint: "clients are on the old active; start another cutover when ready"}
+}
+
+func errShutdown() *Error {
+	return &Error{Code: CodeShutdown, Message: "the process that drove the cutover was told to end", Hint: "clients are on the old active; start another cutover when it is up again"}
+}
 
 // operatorError says in which phase a step failed, unless the error is one for operators already.
 func operatorError(phase control.Phase, maxPauseMillis int64, ctx context.Context, err error) *Error {

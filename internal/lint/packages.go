@@ -34,10 +34,10 @@ func packages() map[string]rule {
 
 		// engine puts the parts of one virtual cluster together, for cmd and demo.
 		"internal/engine": {any: true},
-		"cmd/switchback": {any: true},
-		"internal/demo":  {any: true},
-		"test":           {any: true},
-		"test/...":       {any: true},
+		"cmd/switchback":  {any: true},
+		"internal/demo":   {any: true},
+		"test":            {any: true},
+		"test/...":        {any: true},
 	}
 }
 
