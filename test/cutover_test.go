@@ -23,11 +23,14 @@ func TestLiveClientsCrossTenTimes(t *testing.T) {
 	run := clients.NewRun(t)
 	c := w.start(t, run, p.Bootstrap(), size(t, "RATE", 600, 2000))
 	run.MarkStart()
-	pauses := w.cross(t, run, c, p, size(t, "CUTOVERS", 10, 10), nil)
+	m := &mover{world: w, run: run, crowd: c, product: p, at: "blue"}
+	for range size(t, "CUTOVERS", 10, 10) {
+		m.move(t)
+	}
 	report := run.Finish(check.Config{Readers: readersOf(c.topics, c.readers())})
 	run.Require(report)
 	t.Logf("pauses by the product's own account: %v; longest without an ack: %s; longest without a record read: %s",
-		pauses, report.LongestAckPause, report.LongestReadPause)
+		m.pauses, report.LongestAckPause, report.LongestReadPause)
 }
 
 // TestLiveClientsCrossTenTimesWithAnswersLostAtTheGate: the same, while at each move the answers in flight are lost and all
@@ -42,7 +45,10 @@ func TestLiveClientsCrossTenTimesWithAnswersLostAtTheGate(t *testing.T) {
 	c := w.start(t, run, p.Bootstrap(), size(t, "RATE", 600, 2000))
 	run.MarkStart()
 	began := time.Now()
-	w.cross(t, run, c, p, size(t, "CUTOVERS", 10, 10), relay)
+	m := &mover{world: w, run: run, crowd: c, product: p, at: "blue", relay: relay}
+	for range size(t, "CUTOVERS", 10, 10) {
+		m.move(t)
+	}
 	elapsed := time.Since(began)
 	report := run.Finish(check.Config{Readers: readersOf(c.topics, c.readers())})
 	run.Require(report)
@@ -53,32 +59,42 @@ func TestLiveClientsCrossTenTimesWithAnswersLostAtTheGate(t *testing.T) {
 	requireNoSpin(t, relay, elapsed)
 }
 
-// cross moves n times, waiting between the moves until the way back is ready. With a relay it loses answers at each gate.
-func (w *world) cross(t *testing.T, run *clients.Run, c *crowd, p *product.Product, n int, relay *faultlink.Relay) (pauses []time.Duration) {
+// mover moves the clients to and fro. With a relay it loses answers at each gate.
+type mover struct {
+	world   *world
+	run     *clients.Run
+	crowd   *crowd
+	product *product.Product
+	relay   *faultlink.Relay // may be nil
+	at      string           // the active cluster
+	moves   int
+	pauses  []time.Duration // by the product's own account
+}
+
+// move waits until the other side is ready, moves, and sees that everyone goes on: who hangs is found at the move that did it.
+func (m *mover) move(t *testing.T) {
 	t.Helper()
-	at := "blue"
-	for move := range n {
-		p.Admin.WaitCaughtUp(t, w.topics(), 5000, 2*time.Minute)
-		at = other(at)
-		id, err := p.Admin.StartCutover(at)
-		if err != nil {
-			t.Fatalf("move %d to %s: %v", move+1, at, err)
-		}
-		if relay != nil {
-			loseAnswers(t, p.Admin, id, relay, move%2 == 0)
-		}
-		done := p.Admin.WaitCutover(t, id, cutoverTimeout)
-		pauses = append(pauses, time.Duration(done.PauseMS)*time.Millisecond)
-		t.Logf("move %d to %s: pause %d ms", move+1, at, done.PauseMS)
-		c.waitAcks(t, 50) // who hangs is found at the move that did it
-		if failed := run.Errors(); failed > 0 {
-			t.Fatalf("after move %d to %s, applications saw %d errors:\n%s", move+1, at, failed, run.Why())
-		}
-		if status, err := p.Admin.Status(); err != nil || status.Active != at {
-			t.Fatalf("after move %d the active cluster is %q, want %q (%v)", move+1, status.Active, at, err)
-		}
+	admin := m.product.Admin
+	admin.WaitCaughtUp(t, m.world.topics(), 5000, 2*time.Minute)
+	m.at = other(m.at)
+	m.moves++
+	id, err := admin.StartCutover(m.at)
+	if err != nil {
+		t.Fatalf("move %d to %s: %v", m.moves, m.at, err)
 	}
-	return pauses
+	if m.relay != nil {
+		loseAnswers(t, admin, id, m.relay, m.moves%2 == 0)
+	}
+	done := admin.WaitCutover(t, id, cutoverTimeout)
+	m.pauses = append(m.pauses, time.Duration(done.PauseMS)*time.Millisecond)
+	t.Logf("move %d to %s: pause %d ms", m.moves, m.at, done.PauseMS)
+	m.crowd.waitAcks(t, 50)
+	if failed := m.run.Errors(); failed > 0 {
+		t.Fatalf("after move %d to %s, applications saw %d errors:\n%s", m.moves, m.at, failed, m.run.Why())
+	}
+	if status, err := admin.Status(); err != nil || status.Active != m.at {
+		t.Fatalf("after move %d the active cluster is %q, want %q (%v)", m.moves, status.Active, m.at, err)
+	}
 }
 
 // loseAnswers drops what brokers answer from the moment the gate begins to shut, or early from Preparing on, until it is shut;

@@ -48,6 +48,64 @@ func TestHarnessSelf(t *testing.T) {
 	run.Require(report)
 }
 
+// TestWorldIsAsDescribed: the common set-up of the scenarios has what they rely on: markers, holes, other offsets on green; and a
+// broker that is killed comes back with its data.
+func TestWorldIsAsDescribed(t *testing.T) {
+	w := newWorld(t, 3, forgetfulProps())
+	w.fill(t)
+	for partition := range w.partitions {
+		start, end := w.green.Offsets(t, orders, partition)
+		if want := 137 + 11*int64(partition); start != want || end != want {
+			t.Errorf("green's %s-%d is [%d, %d), want an empty log at %d", orders, partition, start, end, want)
+		}
+		if got := countBatches(t, w, orders, partition); got.commits == 0 || got.aborts == 0 || got.visible == 0 {
+			t.Errorf("blue's %s-%d has %+v", orders, partition, got)
+		}
+	}
+	for partition := range int32(ledgerPartitions) {
+		if got := countBatches(t, w, ledger, partition); got.holes == 0 {
+			t.Errorf("blue's %s-%d has no holes: %+v", ledger, partition, got)
+		}
+	}
+	frozen := w.blue.ReadPartition(t, ledger, 0)
+	w.blue.Kill(0)
+	w.blue.RestartAsync(t, 0)
+	w.blue.WaitReady(t)
+	w.blue.Stop(t, 1)
+	w.blue.Restart(t, 1)
+	after := w.blue.ReadPartition(t, ledger, 0)
+	if len(frozen) != len(after) || len(frozen) == 0 {
+		t.Errorf("%d records before the restarts, %d after", len(frozen), len(after))
+	}
+}
+
+// content is what one partition on blue is made of.
+type content struct{ commits, aborts, visible, holes int }
+
+func countBatches(t *testing.T, w *world, topic string, partition int32) content {
+	t.Helper()
+	var c content
+	for _, b := range w.blue.RawBatches(t, topic, partition) {
+		const control = 1 << 5
+		switch {
+		case b.Attributes&control == 0:
+		case b.Records[8] == 1: // length, attributes, timestamp, offset, key length, version (2), type (2): the type's last byte
+			c.commits++
+		default:
+			c.aborts++
+		}
+	}
+	last := int64(-1)
+	for _, r := range w.blue.ReadPartition(t, topic, partition) {
+		if last >= 0 && r.Offset != last+1 {
+			c.holes++
+		}
+		last = r.Offset
+		c.visible++
+	}
+	return c
+}
+
 func readersOf(topics []string, clients []*clients.Client) []check.Reader {
 	var readers []check.Reader
 	for _, c := range clients {

@@ -36,7 +36,8 @@
 // # Order of feeding
 //
 // The events of one client must come in the order in which it wrote them. The logs of different clients may come one after
-// the other or mixed, in any order.
+// the other or mixed, in any order. Marks should come first: two of the pauses (of a partition, of the slowest ack) look at the
+// window as known at that moment; all else is judged at the end.
 //
 // # Memory
 //

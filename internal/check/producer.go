@@ -112,8 +112,8 @@ func (c *Checker) acked(p *producer, r *record, e *Event, at place) {
 	p.acked++
 	r.ackedPartition, r.acked = at.partition, at.offset
 	p.ticks.add(e.Millis)
-	if r.sent {
-		p.slowest.raise(e.Millis-p.base-int64(r.sentAfter), p.base+int64(r.sentAfter))
+	if sentAt := p.base + int64(r.sentAfter); r.sent && c.window.holds(sentAt) {
+		p.slowest.raise(e.Millis-sentAt, sentAt)
 	}
 	if last, ok := p.partitionAck[at.partition]; ok && c.window.holds(last) {
 		p.partitionPause.raise(e.Millis-last, last)

@@ -14,11 +14,9 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -214,29 +212,10 @@ func (r *Run) program(library Library) (path string, args []string) {
 	case Rdkafka:
 		return filepath.Join(proc.Cache(r.t, "venv"), "bin", "python"), []string{filepath.Join(proc.Root(r.t), "test", "clients", "rdkafka", "client.py")}
 	case Franz:
-		return franzBinary(r.t), nil
+		return proc.Build(r.t, "franz", "./test/clients/franz"), nil
 	}
 	r.t.Fatalf("unknown library %q", library)
 	return "", nil
-}
-
-var franzOnce = new(sync.Mutex)
-
-// franzBinary builds the franz-go client; the build cache makes this cheap after the first time.
-func franzBinary(t testing.TB) string {
-	t.Helper()
-	franzOnce.Lock() // one build at a time writes the file
-	defer franzOnce.Unlock()
-	path := filepath.Join(proc.Root(t), "test", ".cache", "bin", "franz-"+strconv.Itoa(os.Getpid()))
-	if _, err := os.Stat(path); err == nil {
-		return path
-	}
-	build := exec.Command("go", "build", "-o", path, "./test/clients/franz")
-	build.Dir = proc.Root(t)
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build the franz-go client: %v\n%s", err, out)
-	}
-	return path
 }
 
 // WaitRead returns when the client has logged at least n records as read.

@@ -223,6 +223,7 @@ func (c *Cluster) properties(i int) string {
 		"num.network.threads":                              "2",
 		"num.io.threads":                                   "4",
 		"log.cleaner.dedupe.buffer.size":                   "8388608",
+		"log.cleaner.backoff.ms":                           "1000",
 	}
 	maps.Copy(props, c.options.Props)
 	var b strings.Builder

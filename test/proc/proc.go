@@ -9,13 +9,12 @@ package proc
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -46,52 +45,33 @@ func Start(t testing.TB, config Config) *Process {
 	if err != nil {
 		t.Fatalf("%s: open output: %v", config.Name, err)
 	}
-	defer output.Close() // the child has its own
+	defer output.Close() // the child has its own copy
 	cmd := exec.Command(config.Path, config.Args...)
 	cmd.Dir = config.Dir
 	cmd.Env = append(os.Environ(), config.Env...)
 	cmd.Stdout, cmd.Stderr = output, output
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	if err := startOnLastingThread(cmd); err != nil {
+	p := &Process{config: config, cmd: cmd, done: make(chan struct{})}
+	started := make(chan error, 1)
+	go p.run(started)
+	if err := <-started; err != nil {
 		t.Fatalf("%s: start: %v", config.Name, err)
 	}
-	p := &Process{config: config, cmd: cmd, done: make(chan struct{})}
-	go p.reap()
 	t.Cleanup(p.Kill)
 	return p
 }
 
-// startOnLastingThread exists because the kernel takes "parent" for the thread that forked: a thread that Go ends would take
-// its children with it. So each start waits on a thread that lives as long as the process.
-func startOnLastingThread(cmd *exec.Cmd) error {
-	return <-startWith(spawner(), cmd)
-}
-
-type start struct {
-	cmd *exec.Cmd
-	err chan error
-}
-
-var spawner = sync.OnceValue(func() chan<- start {
-	starts := make(chan start)
-	go func() {
-		runtime.LockOSThread()
-		for s := range starts {
-			s.err <- s.cmd.Start()
-		}
-	}()
-	return starts
-})
-
-func startWith(starts chan<- start, cmd *exec.Cmd) <-chan error {
-	s := start{cmd: cmd, err: make(chan error, 1)}
-	starts <- s
-	return s.err
-}
-
-func (p *Process) reap() {
-	p.err = p.cmd.Wait()
-	close(p.done)
+// run starts the process and waits for its end, on one thread: the kernel takes for the parent the thread that forked, and kills
+// the children of a thread that ends.
+func (p *Process) run(started chan<- error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	defer close(p.done)
+	err := p.cmd.Start()
+	started <- err
+	if err == nil {
+		p.err = p.cmd.Wait()
+	}
 }
 
 // Pid is the process id, and that of its group.
@@ -194,6 +174,18 @@ func Cache(t testing.TB, name string) string {
 	return path
 }
 
+// Build builds a command of the project and returns the path of the binary. Nothing is done if it is up to date.
+func Build(t testing.TB, name, pkg string, flags ...string) string {
+	t.Helper()
+	path := filepath.Join(Root(t), "test", ".cache", "bin", name)
+	build := exec.Command("go", append(append([]string{"build", "-o", path}, flags...), pkg)...)
+	build.Dir = Root(t)
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build %s: %v\n%s", pkg, err, out)
+	}
+	return path
+}
+
 // Dir is a folder for the logs of a test. It is kept, for a look after a failure, if SWITCHBACK_TEST_DIR names a place.
 func Dir(t testing.TB) string {
 	t.Helper()
@@ -216,18 +208,12 @@ func Dir(t testing.TB) string {
 // port free.
 const firstPort, endPort = 20000, 32000
 
-var nextPort = func() *atomic.Uint32 {
-	next := new(atomic.Uint32)
-	next.Store(uint32(os.Getpid()*37) % (endPort - firstPort))
-	return next
-}()
-
-// FreePorts returns n ports in a row on which nobody listens.
+// FreePorts returns the first of n ports in a row on which nobody listens.
 func FreePorts(t testing.TB, n int) int {
 	t.Helper()
 	for range 1000 {
-		first := firstPort + int(nextPort.Add(uint32(n)))%(endPort-firstPort)
-		if first+n <= endPort && allFree(first, n) {
+		first := firstPort + rand.IntN(endPort-firstPort-n)
+		if allFree(first, n) {
 			return first
 		}
 	}

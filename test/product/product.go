@@ -17,7 +17,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -54,27 +53,14 @@ type Product struct {
 	proc   *proc.Process
 }
 
-var building = new(sync.Mutex)
-
-// Build builds the binary, once per process of tests.
+// Build builds the binary, with the race detector if RACE=1.
 func Build(t testing.TB) string {
 	t.Helper()
-	building.Lock() // one build at a time writes the file
-	defer building.Unlock()
-	path := filepath.Join(proc.Root(t), "test", ".cache", "bin", "switchback-"+strconv.Itoa(os.Getpid()))
-	if _, err := os.Stat(path); err == nil {
-		return path
-	}
-	args := []string{"build", "-o", path}
+	var flags []string
 	if os.Getenv("RACE") == "1" {
-		args = append(args, "-race")
+		flags = append(flags, "-race")
 	}
-	build := exec.Command("go", append(args, "./cmd/switchback")...)
-	build.Dir = proc.Root(t)
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build switchback: %v\n%s", err, out)
-	}
-	return path
+	return proc.Build(t, "switchback", "./cmd/switchback", flags...)
 }
 
 // Start runs the product and returns when it is ready.
