@@ -1,6 +1,7 @@
 package replicator
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -131,34 +132,49 @@ type written struct {
 	at         int64
 }
 
-// read returns all records of a partition as a read_committed reader sees them, without the journal's help.
+// read returns all records of a partition up to its last stable offset as a read_committed reader sees them: by its own
+// rule, transactions by the marker that ends them.
 func (s *side) read(t *testing.T, topic string, partition int32) []written {
 	t.Helper()
-	client, err := kgo.NewClient(
-		kgo.SeedBrokers(s.kafka.ListenAddrs()...), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
-		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {partition: kgo.NewOffset().AtStart()}}),
-	)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	info := s.kafka.TopicInfo(topic)
+	end := translate.Physical(s.kafka.PartitionInfo(topic, partition).LastStableOffset)
+	start := translate.Physical(s.kafka.PartitionInfo(topic, partition).LogStartOffset)
+	c := &journal.Cursor{Topic: topic, ID: info.TopicID, Partition: partition, Next: start, Done: start >= end}
+	codecs := batch.NewCodecs(0)
+	var out []written
+	open := map[int64][]written{}
+	err := journal.Read(ctx, s.client, []*journal.Cursor{c}, func(c *journal.Cursor, b journal.Batch, raw []byte) error {
+		c.Done = raw == nil || b.Next >= end
+		switch {
+		case raw == nil || b.Base >= end:
+			return nil
+		case b.Marker:
+			if kind, _, err := batch.ControlType(raw); err != nil || kind == batch.Commit {
+				out = append(out, open[b.Owner.ID]...)
+			}
+			delete(open, b.Owner.ID)
+			return nil
+		}
+		records, err := codecs.Decode(raw)
+		if err != nil {
+			return err
+		}
+		for _, r := range records {
+			w := written{r.Offset, string(r.Key), string(r.Value), r.Timestamp}
+			if batch.Header(raw).Transactional() {
+				open[b.Owner.ID] = append(open[b.Owner.ID], w)
+			} else {
+				out = append(out, w)
+			}
+		}
+		return nil
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer client.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	end := s.kafka.PartitionInfo(topic, partition).LastStableOffset
-	var out []written
-	next := s.kafka.PartitionInfo(topic, partition).LogStartOffset
-	for next < end {
-		pollCtx, done := context.WithTimeout(ctx, 100*time.Millisecond)
-		fs := client.PollFetches(pollCtx)
-		done()
-		fs.EachRecord(func(r *kgo.Record) {
-			out = append(out, written{r.Offset, string(r.Key), string(r.Value), r.Timestamp.UnixMilli()})
-			next = r.Offset + 1
-		})
-		if fs.NumRecords() == 0 {
-			break // control records only are left
-		}
-	}
+	slices.SortFunc(out, func(a, b written) int { return cmp.Compare(a.offset, b.offset) })
 	return out
 }
 

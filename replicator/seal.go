@@ -251,3 +251,10 @@ func (f *Flow) Unseal() {
 		s.set(copying)
 	}
 }
+
+// ownerNow is the identity that the slot was last owned with.
+func (s *slot) ownerNow() journal.Owner {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.owner
+}

@@ -270,12 +270,12 @@ func (r *reign) stopAppender() {
 	}
 }
 
-// leaveTimeout bounds what an orderly end may take: it saves time later, no more.
-const leaveTimeout = 2 * time.Second
+// leaveTimeout bounds, in retry intervals, what an orderly end may take: it saves time later, no more.
+const leaveTimeout = 4
 
 // leave settles what changed, so that the next owner need not look far back.
 func (r *reign) leave(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
+	ctx, cancel := context.WithTimeout(ctx, leaveTimeout*r.flow.cfg.RetryInterval)
 	defer cancel()
 	var changed []*pump
 	for p := range r.running {
