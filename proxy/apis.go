@@ -48,7 +48,7 @@ func apis() []row {
 		{15, 0, 6, "DescribeGroups", free, toAny, describeGroupsRequest, describeGroupsResponse, ""},
 		{16, 0, 5, "ListGroups", free, toAny, listGroupsRequest, listGroupsResponse, ""},
 		{17, 0, 0, "SaslHandshake", refuse, toNode, nil, nil, "clients authenticate to nobody yet; links use the cluster's own login"},
-		{18, 0, 4, "ApiVersions", free, toAny, apiVersionsRequest, nil, "always answered here"},
+		{18, 0, 4, "ApiVersions", free, toAny, nil, nil, "always answered here, whatever the version"},
 		{19, 2, 7, "CreateTopics", holdAtCutover, toController, createTopicsRequest, createTopicsResponse, ""},
 		{20, 1, 6, "DeleteTopics", holdAtCutover, toController, deleteTopicsRequest, deleteTopicsResponse, ""},
 		{21, 0, 2, "DeleteRecords", holdAtCutover, toNode, deleteRecordsRequest, deleteRecordsResponse, ""},

@@ -29,7 +29,6 @@ type gate struct {
 type standing struct {
 	opened  chan struct{} // closed when the gate opens
 	emptied chan struct{} // capacity 1: nothing is inside, look again
-	longest atomic.Int64  // ns
 }
 
 // enter lets a call of class holdAtCutover in, after it has waited for the gate to open. It gives up when ctx ends.
@@ -49,15 +48,12 @@ func (g *gate) enter(ctx context.Context) (waited bool, err error) {
 			return true, context.Cause(ctx)
 		}
 		waited = true
-		stood := int64(time.Since(since))
-		for old := s.longest.Load(); stood > old && !s.longest.CompareAndSwap(old, stood); old = s.longest.Load() {
-		}
-		g.raisePause(stood)
+		g.raisePause(time.Since(since))
 	}
 }
 
-func (g *gate) raisePause(stood int64) {
-	ms := (stood + int64(time.Millisecond) - 1) / int64(time.Millisecond)
+func (g *gate) raisePause(stood time.Duration) {
+	ms := int64((stood + time.Millisecond - 1) / time.Millisecond)
 	for old := g.pause.Load(); ms > old && !g.pause.CompareAndSwap(old, ms); old = g.pause.Load() {
 	}
 }
@@ -82,6 +78,8 @@ func (g *gate) hold() {
 		g.pause.Store(0)
 	}
 }
+
+func (g *gate) isShut() bool { return g.shut.Load() != nil }
 
 // drain waits until nothing is inside.
 func (g *gate) drain(ctx context.Context) error {

@@ -1,4 +1,147 @@
 package proxy
 
-// link is our connection to one real broker for one session and one generation.
-type link struct{}
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/switchback-proxy/switchback/internal/wire"
+	"github.com/switchback-proxy/switchback/translate"
+)
+
+// link is our connection to one real broker, for one session and one generation. Requests are written in the order of
+// the session's queue, so the next answer on a link belongs to the oldest call of the queue that went there.
+type link struct {
+	addr       string
+	generation translate.Generation
+	conn       net.Conn
+	out        *wire.Writer // belongs to who sends: readLoop, or writeLoop for a link of calls sent anew
+	in         *wire.Reader // belongs to writeLoop
+
+	pending atomic.Int32 // calls sent and not answered
+	owed    int          // writeLoop's: calls without an answer (acks=0) that the next answer on this link confirms
+	broken  bool         // writeLoop's: answers can no longer be told apart, or none will come
+
+	anew       bool // for calls that are sent anew; fixed
+	unanswered bool // guarded by session.sending: the last call sent asks for no answer
+	retired    bool // guarded by session.mu: nothing is sent any more
+
+	mu          sync.Mutex // guards both below and the read deadline
+	waiting     bool       // writeLoop waits for an answer to begin
+	interrupted bool       // stop waiting
+}
+
+// errSuperseded: no answer has begun, and a newer route was published.
+var errSuperseded = errors.New("a newer route was published")
+
+// dial connects to a broker of the cluster.
+func (p *Proxy) dial(ctx context.Context, cluster, addr string, generation translate.Generation) (*link, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	conn, err := p.cfg.Clusters[cluster].Dial(ctx, addr)
+	if err != nil {
+		return nil, fmt.Errorf("connect to broker %s: %w", addr, err)
+	}
+	return &link{
+		addr: addr, generation: generation, conn: conn,
+		out: wire.NewWriter(conn, &p.pool), in: wire.NewReader(conn, &p.pool),
+	}, nil
+}
+
+const dialTimeout = 5 * time.Second
+
+// send writes a whole request.
+func (l *link) send(message []byte, timeout time.Duration) error {
+	if err := l.conn.SetWriteDeadline(time.Now().Add(timeout)); err != nil {
+		return err
+	}
+	return l.out.WriteFrame(message)
+}
+
+// next waits for the next answer to begin. errSuperseded if it was interrupted before that; an answer that has begun is
+// waited for.
+func (l *link) next(limit int) (size int, err error) {
+	for {
+		if err := l.startWaiting(); err != nil {
+			return 0, err
+		}
+		size, err = l.in.Next(limit)
+		interrupted := l.stopWaiting()
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			return size, err
+		}
+		if l.in.Buffered() == 0 {
+			if interrupted {
+				return 0, errSuperseded
+			}
+			return 0, err
+		}
+		if size, err = l.in.Next(limit); err == nil { // the deadline is gone now
+			return size, nil
+		}
+		return 0, err
+	}
+}
+
+func (l *link) startWaiting() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.waiting = true
+	if l.interrupted {
+		return l.conn.SetReadDeadline(time.Unix(1, 0))
+	}
+	return nil
+}
+
+func (l *link) stopWaiting() (interrupted bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.waiting = false
+	if l.interrupted {
+		_ = l.conn.SetReadDeadline(time.Time{}) // a closed connection fails at the next read
+	}
+	return l.interrupted
+}
+
+// interrupt makes a wait for an answer that has not begun end, now and from now on.
+func (l *link) interrupt() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.interrupted = true
+	if l.waiting {
+		_ = l.conn.SetReadDeadline(time.Unix(1, 0))
+	}
+}
+
+// insist undoes interrupt: the answers on this link are waited for after all.
+func (l *link) insist() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.interrupted = false
+	_ = l.conn.SetReadDeadline(time.Time{})
+}
+
+// close is called by writeLoop, or when it has ended.
+func (l *link) close() {
+	_ = l.conn.Close()
+	l.in.Close()
+	l.out.Close()
+}
+
+// isGone says whether the other side has closed conn. Bytes that wait to be read do not matter. It never blocks.
+func isGone(conn net.Conn) bool {
+	if t, ok := conn.(interface{ NetConn() net.Conn }); ok {
+		conn = t.NetConn()
+	}
+	raw, ok := conn.(*net.TCPConn)
+	if !ok {
+		return false
+	}
+	gone, err := peekClosed(raw)
+	return gone || err != nil
+}

@@ -4,7 +4,9 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 
 	"github.com/switchback-proxy/switchback/internal/control"
 	"github.com/switchback-proxy/switchback/internal/obs"
+	"github.com/switchback-proxy/switchback/internal/wire"
 	"github.com/switchback-proxy/switchback/translate"
 )
 
@@ -26,7 +29,7 @@ type Config struct {
 	Clusters                         map[string]Cluster
 	Topics, Groups                   translate.Filter
 	Limits                           Limits
-	DrainTimeout                     time.Duration // how long a link of a gone client lives on for its answers; default 30 s
+	DrainTimeout                     time.Duration // how long answers are waited for when a session ends [30 s]
 	// SaveGroups makes group records durable on the active cluster's control topic. If nil, they live in memory alone.
 	SaveGroups func(ctx context.Context, groups []control.Group) error
 	Metrics    *obs.Metrics // if nil, nothing is counted
@@ -47,46 +50,168 @@ type Limits struct {
 	Connections      int           // client connections [10,000]
 	HandshakeTimeout time.Duration // TLS [10 s]
 	IdleTimeout      time.Duration // between requests [10 min]
-	FrameTimeout     time.Duration // from a frame's first byte to its last, and for each write to make headway [30 s]
+	FrameTimeout     time.Duration // from a frame's first byte to its last, and for what is written to make headway [30 s]
 	QueuedCalls      int           // requests of one session that are not answered yet [64]
+}
+
+func (l *Limits) setDefaults() {
+	setDefault(&l.FrameBytes, 100<<20)
+	setDefault(&l.Connections, 10_000)
+	setDefault(&l.HandshakeTimeout, 10*time.Second)
+	setDefault(&l.IdleTimeout, 10*time.Minute)
+	setDefault(&l.FrameTimeout, 30*time.Second)
+	setDefault(&l.QueuedCalls, 64)
+}
+
+func setDefault[T comparable](v *T, to T) {
+	var zero T
+	if *v == zero {
+		*v = to
+	}
 }
 
 // Proxy serves one virtual cluster.
 type Proxy struct {
-	cfg     Config
-	metrics *obs.ProxyMetrics
-	log     zerolog.Logger
-	gate    gate
-	route   atomic.Pointer[Route]
-	apis    []row // by key
-	groups  *groupSide
+	cfg      Config
+	metrics  *obs.ProxyMetrics
+	log      zerolog.Logger
+	trouble  trouble
+	headers  *wire.Headers
+	pool     wire.Pool
+	apis     []row // by key
+	gate     gate
+	route    atomic.Pointer[Route]
+	clusters map[string]*addresses
+	known    knownTopics
+	seen     watermarks
+	groups   *groupSide
+
+	ctx    context.Context // of all sessions; ends with Close
+	cancel context.CancelCauseFunc
+	ports  []*port
+
+	mu       sync.Mutex // guards both below
+	sessions map[*session]struct{}
+	closed   bool
+	running  sync.WaitGroup // accept loops and sessions
 }
 
 // New checks the configuration. Nothing listens before Start.
 func New(cfg Config) (*Proxy, error) {
-	p := &Proxy{cfg: cfg, metrics: cfg.Metrics.Proxy(cfg.VirtualCluster), log: cfg.Log, apis: apis(), groups: newGroupSide()}
+	cfg.Limits.setDefaults()
+	setDefault(&cfg.DrainTimeout, 30*time.Second)
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("proxy of %s: %w", cfg.VirtualCluster, err)
+	}
+	p := &Proxy{
+		cfg: cfg, metrics: cfg.Metrics.Proxy(cfg.VirtualCluster), headers: wire.NewHeaders(), apis: apis(),
+		log:      cfg.Log.With().Str(obs.KeyVirtualCluster, cfg.VirtualCluster).Logger(),
+		clusters: make(map[string]*addresses), sessions: make(map[*session]struct{}), groups: newGroupSide(),
+	}
+	for name, c := range cfg.Clusters {
+		p.clusters[name] = &addresses{client: c.Client}
+	}
+	p.ctx, p.cancel = context.WithCancelCause(context.Background())
 	return p, nil
 }
 
-// Start binds every listener and serves until Close.
-func (p *Proxy) Start(ctx context.Context, route Route) error {
-	p.Publish(route)
-	return errors.New("not there")
+func (c *Config) validate() error {
+	var errs []error
+	if c.AdvertisedHost == "" {
+		errs = append(errs, errors.New("no advertised host"))
+	}
+	if c.BrokerPortCount < 1 {
+		errs = append(errs, errors.New("no broker ports"))
+	}
+	for name, one := range c.Clusters {
+		if one.Client == nil || one.Dial == nil {
+			errs = append(errs, fmt.Errorf("cluster %s has no client or no dialer", name))
+		}
+	}
+	return errors.Join(errs...)
 }
 
-// Publish makes a route the current one. Calls that are pending on an older one are answered here or sent anew.
-func (p *Proxy) Publish(route Route) {
-	old := p.route.Swap(route.prepare(p.cfg.Clusters[route.Active].Names))
-	if old != nil {
-		close(old.superseded)
+// Start binds every listener and serves until Close. All virtual nodes listen when it returns without an error.
+func (p *Proxy) Start(ctx context.Context, route Route) error {
+	if n := route.nodes(); n < 1 || n > p.cfg.BrokerPortCount {
+		return fmt.Errorf("%d virtual nodes do not fit %d broker ports", n, p.cfg.BrokerPortCount)
+	}
+	if _, ok := p.cfg.Clusters[route.Active]; !ok {
+		return fmt.Errorf("active cluster %q is not configured", route.Active)
+	}
+	p.publish(route, route.Generation > 1)
+	if err := p.listen(ctx, route.nodes()); err != nil {
+		return err
+	}
+	p.groups.start(p)
+	for _, port := range p.ports {
+		p.running.Add(1)
+		go p.acceptLoop(port)
+	}
+	return nil
+}
+
+// Publish makes a route the current one. Calls of the free class that are pending on an older one are answered here or
+// sent anew.
+func (p *Proxy) Publish(route Route) { p.publish(route, false) }
+
+// publish with inherited says that clients may have written to the active cluster in this generation before: who did is
+// asked of the brokers.
+func (p *Proxy) publish(route Route, inherited bool) {
+	old := p.route.Load()
+	next := route.prepare(p.cfg.Clusters[route.Active].Names)
+	next.seam = newSeam(route.Generation, inherited)
+	if old != nil && old.Generation == route.Generation {
+		next.seam = old.seam
+	}
+	p.route.Store(next)
+	if old == nil {
+		return
+	}
+	close(old.superseded)
+	for _, s := range p.openSessions() {
+		s.supersede(next.Generation)
 	}
 }
 
-// Hold shuts the gate: calls of class holdAtCutover wait, no errors.
-func (p *Proxy) Hold(ctx context.Context) error { p.gate.hold(); return nil }
+func (p *Proxy) openSessions() []*session {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := make([]*session, 0, len(p.sessions))
+	for s := range p.sessions {
+		out = append(out, s)
+	}
+	return out
+}
 
-// Drain waits until every answer of a held class is in from the broker.
-func (p *Proxy) Drain(ctx context.Context) error { return p.gate.drain(ctx) }
+// Hold shuts the gate: calls of class holdAtCutover wait, no errors.
+func (p *Proxy) Hold(context.Context) error {
+	p.gate.hold()
+	return nil
+}
+
+// Drain waits until every answer of a held class is in from the broker, and everything that was sent without asking for
+// an answer has arrived. The gate is shut.
+func (p *Proxy) Drain(ctx context.Context) error {
+	for { // calls that were on their way to a link when the gate shut may be sent without acks after the first round
+		for _, s := range p.openSessions() {
+			if err := s.confirm(ctx); err != nil {
+				return fmt.Errorf("wait for what was sent without acks: %w", err)
+			}
+		}
+		round, cancel := context.WithTimeout(ctx, confirmEvery)
+		err := p.gate.drain(round)
+		cancel()
+		if err == nil || errors.Is(err, errGateOpen) {
+			return err
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("wait for %d calls under way: %w", p.gate.inside.Load(), context.Cause(ctx))
+		}
+	}
+}
+
+const confirmEvery = 50 * time.Millisecond
 
 // Release opens the gate again, after Publish or when the cutover goes back.
 func (p *Proxy) Release() { p.gate.release() }
@@ -95,7 +220,79 @@ func (p *Proxy) Release() { p.gate.release() }
 func (p *Proxy) PauseMillis() int64 { return p.gate.pause.Load() }
 
 // Ready says why the proxy cannot serve; nil if it can.
-func (p *Proxy) Ready() error { return nil }
+func (p *Proxy) Ready() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed || len(p.ports) == 0 {
+		return errors.New("the proxy does not listen")
+	}
+	return nil
+}
 
-// Close ends all sessions and listeners and waits for every goroutine.
-func (p *Proxy) Close(ctx context.Context) error { return nil }
+// Close ends all sessions and listeners and waits for every goroutine. When ctx ends first, answers under way are
+// given up.
+func (p *Proxy) Close(ctx context.Context) error {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	for _, port := range p.ports {
+		_ = port.listener.Close()
+	}
+	p.cancel(closing(closedByProxy, errors.New("the proxy closes")))
+	for _, s := range p.openSessions() {
+		_ = s.conn.SetDeadline(time.Unix(1, 0))
+	}
+	stop := context.AfterFunc(ctx, p.breakLinks)
+	defer stop()
+	p.running.Wait()
+	p.groups.close()
+	p.pool.Close()
+	return context.Cause(ctx)
+}
+
+// breakLinks ends every wait for an answer.
+func (p *Proxy) breakLinks() {
+	for _, s := range p.openSessions() {
+		for _, l := range s.openLinks() {
+			_ = l.conn.Close()
+		}
+	}
+}
+
+func (p *Proxy) cluster(name string) *addresses { return p.clusters[name] }
+
+// trouble logs what may happen a thousand times a second once in a while.
+type trouble struct {
+	mu   sync.Mutex // guards last
+	last map[string]time.Time
+}
+
+const troubleEvery = time.Second
+
+func (t *trouble) due(what string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := time.Now()
+	if now.Sub(t.last[what]) < troubleEvery {
+		return false
+	}
+	if t.last == nil {
+		t.last = make(map[string]time.Time)
+	}
+	t.last[what] = now
+	return true
+}
+
+// warn tells why a session ended.
+func (t *trouble) warn(log zerolog.Logger, reason closeReason, err error) {
+	if t.due(string(reason)) {
+		log.Warn().Err(err).Str(obs.KeyReason, string(reason)).Msg("session ended")
+	}
+}
+
+// note tells that a cluster or broker cannot be reached.
+func (t *trouble) note(log zerolog.Logger, key, value string, err error) {
+	if t.due(key + value) {
+		log.Warn().Err(err).Str(key, value).Msg("cannot be reached, calls wait")
+	}
+}

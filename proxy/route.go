@@ -16,6 +16,10 @@ type Route struct {
 	// the real one. Any other topic is shown as the active cluster has it, but for its name.
 	Topics map[string]*Topic
 
+	// Forced says that the move to this generation was forced: producers may go on with a hole in their sequence.
+	Forced bool
+
+	seam       *seam
 	names      translate.Names // of Active
 	byVirtual  map[[16]byte]*Topic
 	byPhysical map[[16]byte]*Topic
@@ -41,6 +45,7 @@ type Partition struct {
 // prepare fills what is derived from the exported fields.
 func (r Route) prepare(names translate.Names) *Route {
 	r.names = names
+	r.seam = newSeam(r.Generation, false)
 	r.superseded = make(chan struct{})
 	r.byVirtual = make(map[[16]byte]*Topic, len(r.Topics))
 	r.byPhysical = make(map[[16]byte]*Topic, len(r.Topics))

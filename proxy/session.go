@@ -1,7 +1,287 @@
 package proxy
 
-// session is one client connection.
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/switchback-proxy/switchback/internal/obs"
+	"github.com/switchback-proxy/switchback/internal/wire"
+)
+
+// session is one client connection. readLoop takes requests and sends them on, writeLoop takes answers and passes them
+// back, in the order of requests.
 type session struct {
 	p    *Proxy
 	node int32 // virtual node that the client connected to; -1: bootstrap
+	conn net.Conn
+	log  zerolog.Logger
+
+	ctx    context.Context // ends when the client is of no more use: broken off, refused, or the proxy closes
+	cancel context.CancelCauseFunc
+	queue  chan *call    // in request order; closed by readLoop
+	kick   chan struct{} // capacity 1: a newer route was published
+
+	in    *wire.Reader // readLoop's
+	sent  names        // readLoop's
+	out   *wire.Writer // writeLoop's
+	shown names        // writeLoop's
+
+	scratch  []byte       // writeLoop's, used again
+	fetching fetchSession // set by writeLoop, read by readLoop
+
+	pending atomic.Int32 // calls in the queue, or taken from it and not answered
+	held    atomic.Int32 // of them, those whose answer the gate's drain waits for
+
+	sending chan struct{} // capacity 1, a lock: who holds it writes to links and into the queue. Not needed to answer
+
+	mu    sync.Mutex // guards all below; not held across I/O
+	links []*link    // all that are open
+	ended bool       // no link may be added
+}
+
+func newSession(p *Proxy, conn net.Conn, node int32) *session {
+	s := &session{
+		p: p, node: node, conn: conn,
+		queue: make(chan *call, p.cfg.Limits.QueuedCalls), kick: make(chan struct{}, 1), sending: make(chan struct{}, 1),
+		in: wire.NewReader(conn, &p.pool), out: wire.NewWriter(conn, &p.pool),
+		log: p.log.With().Str(obs.KeyClient, conn.RemoteAddr().String()).Int32(obs.KeyNode, node).Logger(),
+	}
+	s.ctx, s.cancel = context.WithCancelCause(p.ctx)
+	return s
+}
+
+// run serves the client until it leaves, and returns why the session ended.
+func (s *session) run() closeReason {
+	written := make(chan struct{})
+	go s.writeLoop(written)
+	err := s.readLoop(s.ctx)
+	reason := reasonOf(err, closedByClient)
+	if reason == closedByClient || reason == closedByProxy {
+		s.cancel(err)
+	}
+	close(s.queue)
+	s.leave()
+	<-written
+	s.end()
+	if cause := context.Cause(s.ctx); reason == closedByClient && cause != nil {
+		reason = reasonOf(cause, reason)
+		err = cause
+	}
+	s.report(reason, err)
+	return reason
+}
+
+// leave makes writeLoop end soon. Answers that are under way to a client that is still there are passed on; for one that
+// is gone, those are waited for that the gate's drain needs. Both for the drain timeout at most.
+func (s *session) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = true
+	gone := s.ctx.Err() != nil
+	for _, l := range s.links {
+		if gone && s.held.Load() == 0 {
+			_ = l.conn.Close()
+			continue
+		}
+		_ = l.conn.SetReadDeadline(time.Now().Add(s.p.cfg.DrainTimeout)) // a closed connection fails at the read
+	}
+}
+
+// end frees everything.
+func (s *session) end() {
+	_ = s.conn.Close()
+	s.in.Close()
+	s.out.Close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.links {
+		s.free(l)
+	}
+	s.links = nil
+}
+
+func (s *session) report(reason closeReason, err error) {
+	switch reason {
+	case closedByClient, closedByProxy, closedIdle:
+		s.log.Debug().Err(err).Str(obs.KeyReason, string(reason)).Msg("session ended")
+	default:
+		s.p.trouble.warn(s.log, reason, err)
+	}
+}
+
+// readLoop takes one request after the other and starts it, until the client leaves or does something that ends the session.
+func (s *session) readLoop(ctx context.Context) error {
+	for {
+		c, err := s.readCall()
+		if err != nil {
+			return err
+		}
+		if err := s.start(ctx, c); err != nil {
+			c.release()
+			return err
+		}
+	}
+}
+
+// readCall reads a whole request.
+func (s *session) readCall() (*call, error) {
+	size, err := s.awaitFrame()
+	if err != nil {
+		return nil, err
+	}
+	if err := s.conn.SetReadDeadline(time.Now().Add(s.p.cfg.Limits.FrameTimeout)); err != nil {
+		return nil, closing(closedByClient, err)
+	}
+	header, err := s.in.RequestHeader(s.p.headers)
+	if err != nil {
+		return nil, s.readError(err, closedSlowFrame)
+	}
+	c := &call{s: s, key: header.Key, version: header.Version, correlation: header.CorrelationID, bodyAt: header.BodyOffset}
+	c.request = s.p.pool.Get()
+	c.request.B, err = s.in.ReadAll(c.request.B)
+	c.frame = c.request.B
+	if err != nil {
+		c.release()
+		return nil, s.readError(err, closedSlowFrame)
+	}
+	s.p.metrics.BytesIn(size)
+	s.p.metrics.Calls(c.key).Inc()
+	return c, nil
+}
+
+// awaitFrame waits for a request to begin. A client that waits for answers of ours is not idle.
+func (s *session) awaitFrame() (size int, err error) {
+	for {
+		if err := s.conn.SetReadDeadline(time.Now().Add(s.p.cfg.Limits.IdleTimeout)); err != nil {
+			return 0, closing(closedByClient, err)
+		}
+		if s.ctx.Err() != nil { // looked at after the deadline was set: whoever ends the session sets another one
+			return 0, context.Cause(s.ctx)
+		}
+		size, err = s.in.Next(s.p.cfg.Limits.FrameBytes)
+		if err == nil {
+			return size, nil
+		}
+		if errors.Is(err, os.ErrDeadlineExceeded) && s.ctx.Err() == nil && s.pending.Load() > 0 && s.in.Buffered() == 0 {
+			continue
+		}
+		return 0, s.readError(err, closedIdle)
+	}
+}
+
+// readError finds the reason in what the client's side of the connection says.
+func (s *session) readError(err error, late closeReason) error {
+	switch {
+	case s.ctx.Err() != nil:
+		return context.Cause(s.ctx)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return closing(late, err)
+	case errors.Is(err, wire.ErrTLS):
+		return closing(closedTLSHello, err)
+	case errors.Is(err, wire.ErrFrameTooLarge):
+		return closing(closedFrameSize, err)
+	case errors.Is(err, wire.ErrUnknownVersion):
+		return closing(closedUnsupported, err)
+	case errors.Is(err, wire.ErrMalformed), errors.Is(err, wire.ErrHTTP):
+		return closing(closedMalformed, err)
+	}
+	return closing(closedByClient, err)
+}
+
+// start sends a call through the gate, makes it physical, and sends it on.
+func (s *session) start(ctx context.Context, c *call) error {
+	if err := s.admit(c); err != nil {
+		return err
+	}
+	if err := s.enterGate(ctx, c); err != nil {
+		return err
+	}
+	c.route = s.p.route.Load()
+	began := time.Now()
+	if err := c.prepare(ctx); err != nil {
+		return err
+	}
+	s.p.metrics.AddedLatency(time.Since(began))
+	return s.forward(ctx, c)
+}
+
+// admit finds the row of a call, and refuses what is not offered. There is no general error answer, so the connection ends.
+func (s *session) admit(c *call) error {
+	route := s.p.route.Load()
+	low, high, ok := s.p.offered(route.Identity, c.key)
+	if ok {
+		c.row = &s.p.apis[c.key]
+	}
+	tooNew := ok && c.key == int16(kmsg.ApiVersions) && c.version > high // answered by prepare
+	if !ok || !tooNew && (c.version < low || c.version > high) {
+		return closing(closedUnsupported, fmt.Errorf("%s v%d is not offered", obs.APIName(c.key), c.version))
+	}
+	return nil
+}
+
+// enterGate waits while the gate is shut. A client that is gone when it opens gets nothing done: it has sent its call
+// elsewhere since.
+func (s *session) enterGate(ctx context.Context, c *call) error {
+	if c.row.gate != holdAtCutover {
+		return nil
+	}
+	if s.p.gate.isShut() {
+		s.p.metrics.Held(1)
+		defer s.p.metrics.Held(-1)
+	}
+	waited, err := s.p.gate.enter(ctx)
+	if err != nil {
+		return err
+	}
+	c.inGate = true
+	if waited && isGone(s.conn) {
+		return closing(closedByClient, errors.New("the client left while its call was held"))
+	}
+	return nil
+}
+
+// forward sends a call that is prepared to its broker, if it needs one, and puts it into the queue.
+func (s *session) forward(ctx context.Context, c *call) error {
+	select {
+	case s.sending <- struct{}{}:
+		defer func() { <-s.sending }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if err := s.dispatch(ctx, c, s.linkTo); err != nil {
+		return err
+	}
+	return s.push(ctx, c)
+}
+
+// push puts a call into the queue; from then on it is writeLoop's.
+func (s *session) push(ctx context.Context, c *call) error {
+	s.pending.Add(1)
+	if c.row.gate == holdAtCutover {
+		s.held.Add(1)
+	}
+	select {
+	case s.queue <- c:
+		return nil
+	case <-ctx.Done():
+		s.answered(c)
+		return context.Cause(ctx)
+	}
+}
+
+// answered takes a call out of the counts.
+func (s *session) answered(c *call) {
+	if c.row.gate == holdAtCutover {
+		s.held.Add(-1)
+	}
+	s.pending.Add(-1)
 }

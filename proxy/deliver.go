@@ -1,0 +1,223 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/switchback-proxy/switchback/internal/wire"
+)
+
+// errLost: the link broke before the answer of a call began.
+var errLost = errors.New("the connection to the broker was lost")
+
+// maxAnew bounds how often one call is sent anew.
+const maxAnew = 8
+
+// writeLoop answers calls in the order of the queue. It ends when readLoop has closed the queue and it is empty; done is
+// closed then.
+func (s *session) writeLoop(done chan<- struct{}) {
+	defer close(done)
+	for {
+		select {
+		case c, more := <-s.queue:
+			if !more {
+				return
+			}
+			s.finish(c)
+		case <-s.kick:
+			s.dropOldLinks()
+		}
+	}
+}
+
+// finish answers one call. If it cannot be answered nothing after it can, so the session ends.
+func (s *session) finish(c *call) {
+	err := s.deliver(c)
+	if err != nil && s.ctx.Err() == nil {
+		s.cancel(err)
+		_ = s.conn.SetReadDeadline(time.Unix(1, 0)) // readLoop takes nothing more
+	}
+	s.answered(c)
+	c.release()
+}
+
+// deliver gets the answer of a call to the client. For a client that is gone it only sees to it that answers that the
+// drain waits for are in.
+func (s *session) deliver(c *call) error {
+	for {
+		if s.ctx.Err() != nil {
+			return s.drain(c)
+		}
+		err := s.deliverOnce(c)
+		switch {
+		case errors.Is(err, errReissue), errors.Is(err, errSuperseded), errors.Is(err, errLost):
+			if err = s.anew(c, err); err != nil {
+				return err
+			}
+		default:
+			return err
+		}
+	}
+}
+
+func (s *session) deliverOnce(c *call) error {
+	if c.later != nil {
+		resp, err := c.later(s.ctx)
+		if err != nil {
+			return err
+		}
+		c.later, c.local = nil, resp
+	}
+	switch {
+	case c.silent:
+		if c.link != nil && c.inGate { // inside until an answer on this link says that the broker has got so far
+			c.link.owed++
+			c.inGate = false
+		}
+		return nil
+	case c.local != nil:
+		s.headway()
+		return s.written(c.writeLocal(s.out))
+	}
+	return s.pass(c, s.out)
+}
+
+// headway gives the client time for what is written next.
+func (s *session) headway() {
+	_ = s.conn.SetWriteDeadline(time.Now().Add(s.p.cfg.Limits.FrameTimeout)) // a closed connection fails at the write
+}
+
+// written counts what was written, and finds the reason if it was not.
+func (s *session) written(err error) error {
+	if err == nil {
+		err = s.out.Flush()
+	}
+	if err != nil && s.out.Err() != nil {
+		return s.readError(err, closedSlowReader)
+	}
+	return err
+}
+
+// pass reads a call's answer from its link and writes it to out.
+func (s *session) pass(c *call, out *wire.Writer) error {
+	l := c.link
+	if l.broken {
+		return errLost
+	}
+	size, err := l.next(s.p.cfg.Limits.FrameBytes)
+	for errors.Is(err, errSuperseded) && c.row.gate != free {
+		l.insist() // the gate's drain is for this: the answer comes from here
+		size, err = l.next(s.p.cfg.Limits.FrameBytes)
+	}
+	if err != nil {
+		s.breakLink(l)
+		if errors.Is(err, errSuperseded) {
+			return errSuperseded
+		}
+		return errLost
+	}
+	s.headway()
+	err = c.receive(size, out)
+	if l.in.Err() == nil && l.in.Remaining() > 0 {
+		_ = l.in.Discard() // sticks
+	}
+	broke := l.in.Err()
+	if broke != nil {
+		s.breakLink(l)
+	}
+	s.settle(l) // from here on readLoop may drop the link
+	if broke != nil {
+		return closing(closedUpstream, broke)
+	}
+	if err != nil && out.Err() == nil {
+		return err
+	}
+	return s.written(err)
+}
+
+// settle notes that an answer came on a link: what went there before it has arrived.
+func (s *session) settle(l *link) {
+	for ; l.owed > 0; l.owed-- {
+		s.p.gate.leave()
+	}
+	l.pending.Add(-1)
+}
+
+// drain waits for the answer of a call whose client is gone, if the gate's drain needs it or one behind it.
+func (s *session) drain(c *call) error {
+	if c.silent || c.link == nil || s.held.Load() == 0 {
+		return nil
+	}
+	err := s.pass(c, wire.NewWriter(io.Discard, &s.p.pool))
+	if errors.Is(err, errReissue) {
+		return nil
+	}
+	return err
+}
+
+// anew finds another answer for a call that gets none from its link: one that is made here, or a new link.
+func (s *session) anew(c *call, why error) error {
+	c.again++
+	refused := errors.Is(why, errReissue) // the broker did nothing
+	if c.again > maxAnew || !refused && c.row.gate != free {
+		return closing(closedUpstream, why)
+	}
+	if !refused {
+		switch kmsg.Key(c.key) {
+		case kmsg.Fetch:
+			return c.answerEmpty()
+		case kmsg.JoinGroup:
+			resp := kmsg.NewPtrJoinGroupResponse()
+			resp.ErrorCode = kerr.NotCoordinator.Code
+			c.local = resp
+			return nil
+		case kmsg.SyncGroup:
+			resp := kmsg.NewPtrSyncGroupResponse()
+			resp.ErrorCode = kerr.NotCoordinator.Code
+			c.local = resp
+			return nil
+		}
+	}
+	c.route = s.p.route.Load()
+	if err := c.prepare(s.ctx); err != nil {
+		return err
+	}
+	return s.dispatch(s.ctx, c, s.linkAnew)
+}
+
+// confirm makes sure that what was sent without asking for an answer (acks=0) has arrived: a broker takes the requests of
+// a connection one by one, so the answer to a later one says so.
+func (s *session) confirm(ctx context.Context) error {
+	select {
+	case s.sending <- struct{}{}:
+		defer func() { <-s.sending }()
+	case <-s.ctx.Done():
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	for _, l := range s.openLinks() {
+		if l.anew || !l.unanswered {
+			continue
+		}
+		c := &call{s: s, row: &s.p.apis[kmsg.ApiVersions], key: int16(kmsg.ApiVersions), correlation: ownCorrelation, ours: true, link: l}
+		message := s.p.headers.AppendRequestHeader(nil, c.key, 0, ownCorrelation, nil)
+		if l.send(message, s.p.cfg.Limits.FrameTimeout) != nil {
+			continue // it is broken; writeLoop finds out
+		}
+		l.pending.Add(1)
+		l.unanswered = false
+		if err := s.push(ctx, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ownCorrelation is the correlation id of requests of our own on a session's link.
+const ownCorrelation = -1 << 31

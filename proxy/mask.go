@@ -1,0 +1,99 @@
+package proxy
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+
+	"github.com/switchback-proxy/switchback/internal/batch"
+	"github.com/switchback-proxy/switchback/internal/wire"
+)
+
+// A batch that lies in a hole of the map (a stray, an orphan, what a fence left) belongs to no virtual log and must not be
+// seen as data. Its frame's length has been told by then, so it is replaced by as many bytes that every client skips: a
+// control batch with one record, at the offset before the next record, so that no position moves past anything.
+//
+//	header     attributes 0x20 (control), no producer, no timestamp
+//	one record
+//	  key      00 00 | 00 00            version 0, type 0
+//	  value    zeros, as many as it takes
+//
+// A batch too small for that (a record of less than four bytes, key and value together) has a shorter key, of a version
+// that nobody knows, or none.
+
+// maskHead appends header and beginning of a mask of size bytes; the rest are zeros. size is that of a batch with at
+// least one record.
+func maskHead(dst []byte, size int, offset int64, epoch int32) []byte {
+	at := len(dst)
+	dst = append(dst, make([]byte, batch.HeaderSize)...)
+	key := []byte{0, 0, 0, 0}
+	switch left := size - batch.HeaderSize; {
+	case left < 9:
+		key = nil
+	case left < 11:
+		key = []byte{0, 1}
+	}
+	length, lengthBytes := shorten(size - batch.HeaderSize)
+	dst = appendVarint(dst, length, lengthBytes)
+	dst = append(dst, 0, 0, 0) // attributes, timestamp delta, offset delta
+	fixed := 4 + len(key) + 1  // those, the key's length, the key, the count of headers
+	if key == nil {
+		dst = binary.AppendVarint(dst, -1)
+	} else {
+		dst = binary.AppendVarint(dst, int64(len(key)))
+	}
+	dst = append(dst, key...)
+	value, valueBytes := shorten(length - fixed)
+	dst = appendVarint(dst, value, valueBytes)
+
+	h := batch.Header(dst[at:])
+	h.SetBaseOffset(offset)
+	h.SetLength(int32(size - 12))
+	h.SetLeaderEpoch(epoch)
+	h.SetMagic(2)
+	h.SetAttributes(0x20)
+	h.SetFirstTimestamp(-1)
+	h.SetMaxTimestamp(-1)
+	h.SetProducerID(-1)
+	h.SetProducerEpoch(-1)
+	h.SetFirstSequence(-1)
+	h.SetNumRecords(1)
+	table := crc32.MakeTable(crc32.Castagnoli)
+	sum := crc32.Update(0, table, dst[at+21:])
+	for rest := size - (len(dst) - at); rest > 0; rest -= len(nothing) {
+		sum = crc32.Update(sum, table, nothing[:min(rest, len(nothing))])
+	}
+	h.SetCRC(sum)
+	return dst
+}
+
+// nothing is what the rest of a mask is made of.
+var nothing [4096]byte
+
+// shorten splits n bytes into a varint of that many bytes and what it counts.
+func shorten(n int) (counted, varintBytes int) {
+	for varintBytes = 1; ; varintBytes++ {
+		if counted = n - varintBytes; counted < 1<<(7*varintBytes-1) {
+			return max(counted, 0), varintBytes
+		}
+	}
+}
+
+// appendVarint appends v, zigzag encoded, in exactly n bytes.
+func appendVarint(dst []byte, v, n int) []byte {
+	u := uint64(v) << 1
+	for ; n > 1; n-- {
+		dst = append(dst, byte(u)|0x80)
+		u >>= 7
+	}
+	return append(dst, byte(u))
+}
+
+// writeMask writes a mask of size bytes. scratch is overwritten.
+func writeMask(out *wire.Writer, scratch []byte, size int, offset int64, epoch int32) []byte {
+	scratch = maskHead(scratch[:0], size, offset, epoch)
+	_, _ = out.Write(scratch) // sticks
+	for rest := size - len(scratch); rest > 0; rest -= len(nothing) {
+		_, _ = out.Write(nothing[:min(rest, len(nothing))]) // sticks
+	}
+	return scratch
+}

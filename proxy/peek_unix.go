@@ -1,0 +1,29 @@
+//go:build unix
+
+package proxy
+
+import (
+	"net"
+
+	"golang.org/x/sys/unix"
+)
+
+// peekClosed looks at the socket and takes nothing from it.
+func peekClosed(conn *net.TCPConn) (gone bool, err error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return true, err
+	}
+	err = raw.Control(func(fd uintptr) {
+		var b [1]byte
+		n, _, err := unix.Recvfrom(int(fd), b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		switch err {
+		case nil:
+			gone = n == 0
+		case unix.EAGAIN, unix.EINTR:
+		default:
+			gone = true
+		}
+	})
+	return gone, err
+}

@@ -1,0 +1,254 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/switchback-proxy/switchback/internal/batch"
+	"github.com/switchback-proxy/switchback/internal/journal"
+	"github.com/switchback-proxy/switchback/translate"
+)
+
+// Producers across a move. A batch that the states of earlier eras know was written and is not written again. And since a
+// broker takes any first sequence of a producer id that it does not know, the first batch of each producer on each
+// partition is guarded: until the new active has acked one, only one is in flight, and only the expected one is sent.
+// After that the broker enforces the order itself.
+
+// seam is the guard of one generation, for all sessions.
+type seam struct {
+	generation translate.Generation
+	inherited  bool // clients may have written in this generation before: the brokers know who did
+
+	mu         sync.Mutex // guards all below, also inside; not held across I/O
+	partitions map[seamKey]*seamPartition
+}
+
+// seamKey names a partition: by the virtual name of its topic, or by its physical id if there is nothing to say about it
+// but that.
+type seamKey struct {
+	topic     string
+	id        [16]byte
+	partition int32
+}
+
+type seamPartition struct {
+	producers map[int64]*seamProducer // by the id shown
+	asking    chan struct{}           // closed when the brokers have said who wrote here; nil: nobody asks
+	asked     bool
+	everyone  bool // who wrote here cannot be found out: the guard is off
+}
+
+// seamProducer is one producer on one partition.
+type seamProducer struct {
+	confirmed bool          // the active cluster has acked a batch in this generation
+	busy      chan struct{} // closed when the answer of the batch in flight is in; nil: none is
+	first     bool          // epoch and next are set
+	epoch     int16         // of a producer that no state knows: what it began with
+	next      int32
+}
+
+func newSeam(generation translate.Generation, inherited bool) *seam {
+	return &seam{generation: generation, inherited: inherited, partitions: make(map[seamKey]*seamPartition)}
+}
+
+// sequenced is what the guard has to know of a batch.
+type sequenced struct {
+	key         seamKey
+	states      *journal.Producers // nil: nobody is known
+	id          int64              // shown
+	epoch       int16
+	first, last int32 // sequences, inclusive
+}
+
+func sequenceOf(h batch.Header) sequenced {
+	return sequenced{id: h.ProducerID(), epoch: h.ProducerEpoch(), first: h.FirstSequence(), last: h.LastSequence()}
+}
+
+// issuedNow says whether a shown id was issued in this generation: then no other cluster has seen it, and its broker
+// knows it from its first sequence on.
+func (s *seam) issuedNow(id int64) bool {
+	now, err := translate.Show(id&(1<<40-1), s.generation)
+	return err == nil && now == id
+}
+
+// ruling is what becomes of a batch.
+type ruling struct {
+	known    bool              // it was written, at base
+	base     translate.Virtual // of a known batch
+	code     int16             // not 0: it is not sent, and answered with this
+	producer *seamProducer     // not nil: it is in flight, the answer has to be told
+	wait     chan struct{}     // not nil: look again after that
+}
+
+// busy is what a batch has to wait for before it can be judged; nil: nothing. The caller holds mu.
+func (s *seam) busy(b *sequenced) chan struct{} {
+	if part := s.partitions[b.key]; part != nil && part.producers[b.id] != nil && !part.producers[b.id].confirmed {
+		return part.producers[b.id].busy
+	}
+	return nil
+}
+
+// rule judges a batch that may be sent now. The caller holds mu.
+func (s *seam) rule(b *sequenced, forced bool) ruling {
+	verdict := journal.Unknown
+	if b.states != nil {
+		var base translate.Virtual
+		if base, verdict = b.states.Lookup(b.id, b.epoch, b.first, b.last); verdict == journal.Known {
+			return ruling{known: true, base: base}
+		}
+	}
+	part := s.partition(b.key)
+	p := part.producers[b.id]
+	switch {
+	case part.everyone:
+		return ruling{}
+	case p == nil:
+		p = &seamProducer{}
+		part.producers[b.id] = p
+	case p.confirmed:
+		return ruling{}
+	case p.busy != nil:
+		return ruling{wait: p.busy}
+	}
+	if code := p.refuses(b, verdict, forced); code != 0 {
+		return ruling{code: code}
+	}
+	p.busy = make(chan struct{})
+	return ruling{producer: p}
+}
+
+// refuses says why a batch cannot be the next one of an unconfirmed producer; 0 if it can.
+func (p *seamProducer) refuses(b *sequenced, verdict journal.Verdict, forced bool) int16 {
+	outOfOrder := kerr.OutOfOrderSequenceNumber.Code
+	switch verdict {
+	case journal.Next:
+		return 0
+	case journal.Ahead:
+		if forced { // acked and lost: a hole that is legal
+			return 0
+		}
+		return outOfOrder
+	case journal.NewEpoch:
+		if b.first == 0 {
+			return 0
+		}
+		return outOfOrder
+	case journal.OldEpoch:
+		return kerr.InvalidProducerEpoch.Code
+	case journal.Known, journal.Overlap, journal.Older:
+		return outOfOrder
+	case journal.Unknown:
+	}
+	switch {
+	case !p.first:
+		p.first, p.epoch, p.next = true, b.epoch, b.first
+		return 0
+	case b.epoch < p.epoch:
+		return kerr.InvalidProducerEpoch.Code
+	case b.epoch == p.epoch && b.first == p.next, b.epoch > p.epoch && b.first == 0:
+		return 0
+	}
+	return outOfOrder
+}
+
+// partition returns the state of a partition, making one. The caller holds mu.
+func (s *seam) partition(key seamKey) *seamPartition {
+	part := s.partitions[key]
+	if part == nil {
+		part = &seamPartition{producers: make(map[int64]*seamProducer)}
+		s.partitions[key] = part
+	}
+	return part
+}
+
+// told takes the answer to a batch in flight.
+func (s *seam) told(p *seamProducer, acked bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p.confirmed = p.confirmed || acked
+	if p.busy != nil {
+		close(p.busy)
+		p.busy = nil
+	}
+}
+
+// learnWriters asks the brokers once who has written to a partition in this generation. Until that is known nothing of a
+// producer of an earlier generation is sent there.
+func (s *seam) learnWriters(ctx context.Context, key seamKey, ask func(context.Context) (writers, error)) error {
+	s.mu.Lock()
+	part := s.partition(key)
+	if !s.inherited || part.asked {
+		s.mu.Unlock()
+		return nil
+	}
+	if running := part.asking; running != nil {
+		s.mu.Unlock()
+		select {
+		case <-running:
+			return s.learnWriters(ctx, key, ask)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	done := make(chan struct{})
+	part.asking = done
+	s.mu.Unlock()
+
+	known, err := ask(ctx)
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	part.asking, part.asked, part.everyone = nil, err == nil, known.everyone
+	close(done)
+	for _, id := range known.ids {
+		if shown := translate.StripTag(id); translate.OnCluster(shown, s.generation) == id {
+			part.producers[shown] = &seamProducer{confirmed: true}
+		}
+	}
+	return err
+}
+
+// writers are those that a cluster knows on a partition.
+type writers struct {
+	ids      []int64 // as on the cluster
+	everyone bool    // it cannot tell. A producer in mid-stream would be refused for ever if it were taken for a new one
+}
+
+// writersOf asks the active cluster who wrote to a partition.
+func (p *Proxy) writersOf(ctx context.Context, cluster, topic string, partition int32) (writers, error) {
+	if topic == "" {
+		return writers{everyone: true}, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookUpTimeout)
+	defer cancel()
+	req := kmsg.NewPtrDescribeProducersRequest()
+	req.Topics = []kmsg.DescribeProducersRequestTopic{{Topic: topic, Partitions: []int32{partition}}}
+	resp, err := req.RequestWith(ctx, p.cfg.Clusters[cluster].Client)
+	var out writers
+	for i := 0; err == nil && i < len(resp.Topics); i++ {
+		for _, one := range resp.Topics[i].Partitions {
+			err = kerr.ErrorForCode(one.ErrorCode)
+			for _, producer := range one.ActiveProducers {
+				out.ids = append(out.ids, producer.ProducerID)
+			}
+		}
+	}
+	if tooOld(err) {
+		return writers{everyone: true}, nil
+	}
+	if err != nil {
+		return writers{}, fmt.Errorf("ask who wrote to %s-%d: %w", topic, partition, err)
+	}
+	return out, nil
+}
+
+// tooOld says whether a cluster does not know the request (Kafka before 3.0). The client library has no other name for it.
+func tooOld(err error) bool {
+	return err != nil && (errors.Is(err, kerr.UnsupportedVersion) || strings.Contains(err.Error(), "too old"))
+}
