@@ -5,12 +5,15 @@
 package test
 
 import (
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/switchback-proxy/switchback/internal/check"
 	"github.com/switchback-proxy/switchback/test/clients"
 	"github.com/switchback-proxy/switchback/test/cluster"
+	"github.com/switchback-proxy/switchback/test/faultlink"
+	"github.com/switchback-proxy/switchback/test/proc"
 )
 
 // TestHarnessSelf: the harness finds no fault where no product is: clients at a cluster, directly.
@@ -46,6 +49,69 @@ func TestHarnessSelf(t *testing.T) {
 	}
 	report := run.Finish(check.Config{Readers: readersOf([]string{topic}, readers)})
 	run.Require(report)
+}
+
+// TestHarnessSelfWithLostAnswers: answers lost and connections cut do no harm where no product is, so what they do behind the
+// product is the product's fault. And the checker does see a real rebalance and what it makes a group read again.
+func TestHarnessSelfWithLostAnswers(t *testing.T) {
+	const topic, partitions = "orders", 6
+	blue := cluster.Prepare(t, cluster.Options{Name: "blue", AdvertisedHost: "127.0.0.2"})
+	first, ports := blue.Ports()
+	relay := faultlink.Start(t, faultlink.Config{From: "127.0.0.2", To: "127.0.0.1", First: first, Ports: ports})
+	blue.Launch(t)
+	blue.CreateTopic(t, cluster.Topic{Name: topic, Partitions: partitions})
+	at := blue.Bootstrap()
+
+	run := clients.NewRun(t)
+	readers := []*clients.Client{
+		run.Group(clients.Java, clients.Group{Bootstrap: at, Group: "java-group", Topics: []string{topic}, Members: 3}),
+		run.Group(clients.Rdkafka, clients.Group{Bootstrap: at, Group: "rdkafka-group", Topics: []string{topic}, Members: 2}),
+		run.Assign(clients.Franz, clients.Assign{Bootstrap: at, Name: "franz-assign", Topics: []string{topic}}),
+	}
+	c := &crowd{topics: []string{topic}, groups: readers[:2], assign: readers[2]}
+	for _, library := range []clients.Library{clients.Java, clients.Rdkafka, clients.Franz} {
+		c.producers = append(c.producers, run.Producer(library, clients.Producer{Bootstrap: at, Topics: []string{topic}, Partitions: partitions, Rate: 200}))
+	}
+	c.waitAcks(t, 200)
+	for _, r := range readers {
+		r.WaitRead(t, 300, time.Minute)
+	}
+	run.MarkStart()
+	for range 5 {
+		c.waitAcks(t, 100)
+		before := relay.DroppedBytes()
+		relay.DropAnswers(true)
+		proc.Until(t, 10*time.Second, "answers lost", func() error {
+			if relay.DroppedBytes() < before+2000 {
+				return errors.New("too few so far")
+			}
+			return nil
+		})
+		relay.Cut()
+		relay.DropAnswers(false)
+	}
+	c.waitAcks(t, 100)
+	run.Require(run.Finish(check.Config{Readers: readersOf(c.topics, readers)}))
+	if len(relay.Counts()) < 8 {
+		t.Errorf("the relay counted only %v", relay.Counts())
+	}
+	requireRebalanceIsSeen(t, at, topic)
+}
+
+// requireRebalanceIsSeen lets a second member come to a group that commits seldom.
+func requireRebalanceIsSeen(t *testing.T, at, topic string) {
+	t.Helper()
+	run := clients.NewRun(t)
+	group := clients.Group{Bootstrap: at, Group: "disturbed", Topics: []string{topic}, CommitEvery: time.Hour}
+	one := run.Group(clients.Java, group)
+	one.WaitRead(t, 500, time.Minute)
+	run.MarkStart()
+	two := run.Group(clients.Java, group)
+	two.WaitRead(t, 100, time.Minute)
+	report := run.Finish(check.Config{})
+	if report.Rebalances == 0 || report.RereadRecords < 100 || report.OK() {
+		t.Errorf("the checker did not see the rebalance:\n%s", report.String())
+	}
 }
 
 // TestWorldIsAsDescribed: the common set-up of the scenarios has what they rely on: markers, holes, other offsets on green; and a

@@ -1,7 +1,6 @@
 package clients
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -170,7 +169,7 @@ func (r *Run) Require(report check.Report) {
 	}
 	for _, c := range r.all() {
 		for _, p := range c.procs {
-			r.t.Log(fmt.Sprintf("%s printed last:\n%s", c.Name, proc.Tail(p.Output(), 800)))
+			r.t.Logf("%s printed last:\n%s", c.Name, proc.Tail(p.Output(), 800))
 		}
 	}
 	r.t.Errorf("the checker found faults; logs of the clients: %s", r.dir)

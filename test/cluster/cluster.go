@@ -27,19 +27,26 @@ import (
 	"github.com/switchback-proxy/switchback/test/proc"
 )
 
-// DefaultVersion is the Kafka that runs if Options name none.
+// DefaultVersion is the Kafka that runs if neither Options nor the variable SWITCHBACK_KAFKA_VERSION name one.
 const DefaultVersion = "4.3.1"
 
 const readyTimeout = 90 * time.Second
+
+const (
+	host           = "127.0.0.1" // where brokers listen
+	portsPerBroker = 3
+)
 
 // Options say what runs.
 type Options struct {
 	Name      string
 	Brokers   int               // default 3
 	FirstNode int               // node id of the first broker; default 1
-	Version   string            // default DefaultVersion
+	Version   string            // default: see DefaultVersion
 	Props     map[string]string // server properties, over the defaults
 	Heap      string            // default 512m
+	// AdvertisedHost is where clients are sent; default 127.0.0.1, where brokers listen. A relay may stand on another.
+	AdvertisedHost string
 }
 
 // Cluster is a running cluster. The brokers are counted from 0.
@@ -48,19 +55,14 @@ type Cluster struct {
 	options Options
 	dir     string
 	id      string
-	port    int // of broker 0; broker i listens on port+2i, its controller one above
+	port    int // the first; each broker has portsPerBroker: for clients, for its controller, for other brokers
 	brokers []*proc.Process
 }
 
 // Start runs a cluster and returns when all its brokers answer. It ends with the test.
 func Start(t testing.TB, options Options) *Cluster {
 	t.Helper()
-	c := Prepare(t, options)
-	for i := range c.options.Brokers {
-		c.launch(t, i)
-	}
-	c.WaitReady(t)
-	return c
+	return StartAll(t, options)[0]
 }
 
 // StartAll runs several clusters at the same time.
@@ -69,9 +71,7 @@ func StartAll(t testing.TB, options ...Options) []*Cluster {
 	clusters := make([]*Cluster, len(options))
 	for i, o := range options {
 		clusters[i] = Prepare(t, o)
-		for broker := range clusters[i].options.Brokers {
-			clusters[i].launch(t, broker)
-		}
+		clusters[i].launchAll(t)
 	}
 	for _, c := range clusters {
 		c.WaitReady(t)
@@ -79,14 +79,29 @@ func StartAll(t testing.TB, options ...Options) []*Cluster {
 	return clusters
 }
 
+// Launch starts the brokers of a prepared cluster and returns when all answer.
+func (c *Cluster) Launch(t testing.TB) {
+	t.Helper()
+	c.launchAll(t)
+	c.WaitReady(t)
+}
+
+func (c *Cluster) launchAll(t testing.TB) {
+	t.Helper()
+	for i := range c.brokers {
+		c.launch(t, i)
+	}
+}
+
 // Prepare formats a cluster and starts nothing.
 func Prepare(t testing.TB, options Options) *Cluster {
 	t.Helper()
 	options.Brokers = orInt(options.Brokers, 3)
 	options.FirstNode = orInt(options.FirstNode, 1)
-	options.Version = orString(options.Version, DefaultVersion)
+	options.Version = orString(options.Version, orString(os.Getenv("SWITCHBACK_KAFKA_VERSION"), DefaultVersion))
 	options.Heap = orString(options.Heap, "512m")
-	c := &Cluster{Name: options.Name, options: options, dir: proc.Dir(t), id: uuid(), port: proc.FreePorts(t, 2*options.Brokers)}
+	options.AdvertisedHost = orString(options.AdvertisedHost, host)
+	c := &Cluster{Name: options.Name, options: options, dir: proc.Dir(t), id: uuid(), port: proc.FreePorts(t, portsPerBroker*options.Brokers)}
 	c.brokers = make([]*proc.Process, options.Brokers)
 	for i := range options.Brokers {
 		if err := os.WriteFile(c.file(i, "server.properties"), []byte(c.properties(i)), 0o644); err != nil {
@@ -175,8 +190,16 @@ func (c *Cluster) dataDir(i int) string { return c.file(i, "data") }
 // Node is the node id of broker i.
 func (c *Cluster) Node(i int) int { return c.options.FirstNode + i }
 
-// Addr is the address of broker i.
-func (c *Cluster) Addr(i int) string { return fmt.Sprintf("127.0.0.1:%d", c.port+2*i) }
+// Addr is the address of broker i for clients.
+func (c *Cluster) Addr(i int) string { return c.address(c.options.AdvertisedHost, i, 0) }
+
+// Ports are the first of the ports of all brokers, and how many there are.
+func (c *Cluster) Ports() (first, count int) { return c.port, portsPerBroker * c.options.Brokers }
+
+// address is that of broker i: which is 0 for clients, 1 for its controller, 2 for other brokers.
+func (c *Cluster) address(host string, i, which int) string {
+	return fmt.Sprintf("%s:%d", host, c.port+portsPerBroker*i+which)
+}
 
 // Addrs are the addresses of all brokers.
 func (c *Cluster) Addrs() []string {
@@ -194,17 +217,17 @@ func (c *Cluster) properties(i int) string {
 	replicas := min(3, c.options.Brokers)
 	voters := make([]string, c.options.Brokers)
 	for v := range voters {
-		voters[v] = fmt.Sprintf("%d@127.0.0.1:%d", c.Node(v), c.port+2*v+1)
+		voters[v] = fmt.Sprintf("%d@%s", c.Node(v), c.address(host, v, 1))
 	}
 	props := map[string]string{
 		"process.roles":                                    "broker,controller",
 		"node.id":                                          fmt.Sprint(c.Node(i)),
 		"controller.quorum.voters":                         strings.Join(voters, ","),
-		"listeners":                                        fmt.Sprintf("PLAINTEXT://%s,CONTROLLER://127.0.0.1:%d", c.Addr(i), c.port+2*i+1),
-		"advertised.listeners":                             "PLAINTEXT://" + c.Addr(i),
-		"listener.security.protocol.map":                   "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+		"listeners":                                        c.listeners(i, host) + ",CONTROLLER://" + c.address(host, i, 1),
+		"advertised.listeners":                             c.listeners(i, c.options.AdvertisedHost),
+		"listener.security.protocol.map":                   "PLAINTEXT:PLAINTEXT,INNER:PLAINTEXT,CONTROLLER:PLAINTEXT",
 		"controller.listener.names":                        "CONTROLLER",
-		"inter.broker.listener.name":                       "PLAINTEXT",
+		"inter.broker.listener.name":                       "INNER",
 		"log.dirs":                                         c.dataDir(i),
 		"default.replication.factor":                       fmt.Sprint(replicas),
 		"min.insync.replicas":                              fmt.Sprint(min(2, replicas)),
@@ -231,6 +254,10 @@ func (c *Cluster) properties(i int) string {
 		fmt.Fprintf(&b, "%s=%s\n", key, props[key])
 	}
 	return b.String()
+}
+
+func (c *Cluster) listeners(i int, clientHost string) string {
+	return "PLAINTEXT://" + c.address(clientHost, i, 0) + ",INNER://" + c.address(host, i, 2)
 }
 
 // javaArgs are the same for broker and tools: little heap, the light compiler and collector.
