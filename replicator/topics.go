@@ -58,6 +58,7 @@ func (f *Flow) discover(ctx context.Context) error {
 	if len(missing)+len(grow) > 0 {
 		errs = append(errs, f.awaitTarget(ctx, missing, grow))
 	}
+	errs = append(errs, f.loadLimits(ctx, wanted))
 	f.dropGone(wanted)
 	f.plant(wanted)
 	return errors.Join(errs...)
@@ -238,7 +239,7 @@ func (f *Flow) createTopics(ctx context.Context, list []*topicState) error {
 		}
 		req.Topics = append(req.Topics, one)
 		t.maxBytes = defaultMaxBytes
-		if n, err := strconv.Atoi(configs[t.source]["max.message.bytes"]); err == nil {
+		if n, err := strconv.Atoi(configs[t.source][maxMessageBytes]); err == nil {
 			t.maxBytes = n
 		}
 	}
@@ -350,6 +351,43 @@ func (f *Flow) createWithout(ctx context.Context, t *topicState, all *kmsg.Creat
 	return ask(false, good)
 }
 
+// loadLimits reads max.message.bytes of target topics of which it is not known, so that no batch is put together that they
+// would not take.
+func (f *Flow) loadLimits(ctx context.Context, wanted map[string]bool) error {
+	req := kmsg.NewPtrDescribeConfigsRequest()
+	byTarget := map[string]*topicState{}
+	f.mu.Lock()
+	for virtual := range wanted {
+		if t := f.topics[virtual]; t.maxBytes == 0 && f.target.topic(t.target) != nil {
+			r := kmsg.NewDescribeConfigsRequestResource()
+			r.ResourceType, r.ResourceName, r.ConfigNames = kmsg.ConfigResourceTypeTopic, t.target, []string{maxMessageBytes}
+			req.Resources = append(req.Resources, r)
+			byTarget[t.target] = t
+		}
+	}
+	f.mu.Unlock()
+	if len(byTarget) == 0 {
+		return nil
+	}
+	resp, err := req.RequestWith(ctx, f.target.client)
+	if err != nil {
+		return fmt.Errorf("configs of %d topics on %s: %w", len(byTarget), f.cfg.To, err)
+	}
+	for _, r := range resp.Resources {
+		for _, c := range r.Configs {
+			if c.Name != maxMessageBytes || c.Value == nil {
+				continue
+			}
+			if n, err := strconv.Atoi(*c.Value); err == nil {
+				byTarget[r.ResourceName].maxBytes = n
+			}
+		}
+	}
+	return nil
+}
+
+const maxMessageBytes = "max.message.bytes"
+
 // sourceConfigs reads what is set on the source's topics themselves. Timestamps stay as they are copied, whatever the target's
 // default.
 func (f *Flow) sourceConfigs(ctx context.Context, list []*topicState) (map[string]map[string]string, error) {
@@ -370,7 +408,7 @@ func (f *Flow) sourceConfigs(ctx context.Context, list []*topicState) (map[strin
 			return nil, fmt.Errorf("configs of topic %s on %s: %w", r.ResourceName, f.cfg.From, err)
 		}
 		for _, c := range r.Configs {
-			if c.Value == nil || c.IsSensitive || c.ReadOnly || !setOnTopic(&c) || notCopied[c.Name] {
+			if c.Value == nil || c.IsSensitive || c.ReadOnly || !setOnTopic(&c) || notCopied(c.Name) {
 				continue
 			}
 			out[r.ResourceName][c.Name] = *c.Value
@@ -381,13 +419,14 @@ func (f *Flow) sourceConfigs(ctx context.Context, list []*topicState) (map[strin
 
 const timestampType = "message.timestamp.type"
 
-// notCopied are configs that name brokers of one cluster, or that we set ourselves.
-var notCopied = map[string]bool{
-	timestampType:                             true,
-	"leader.replication.throttled.replicas":   true,
-	"follower.replication.throttled.replicas": true,
-	"message.format.version":                  true,
-	"message.downconversion.enable":           true,
+// notCopied: configs that name brokers of one cluster, that Kafka 4 has no more, or that we set ourselves.
+func notCopied(config string) bool {
+	switch config {
+	case timestampType, "leader.replication.throttled.replicas", "follower.replication.throttled.replicas",
+		"message.format.version", "message.downconversion.enable":
+		return true
+	}
+	return false
 }
 
 // setOnTopic: not a broker's or Kafka's default.

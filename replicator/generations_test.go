@@ -1,0 +1,125 @@
+package replicator
+
+import (
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/switchback-proxy/switchback/internal/control"
+	"github.com/switchback-proxy/switchback/internal/journal"
+	"github.com/switchback-proxy/switchback/translate"
+)
+
+// virtualLog is what clients wrote, by virtual offset: the oracle of all generations.
+type virtualLog map[translate.Virtual]string
+
+// Forward, seal, reverse, seal, forward again: the map of each side is exact over all eras.
+func TestMapsStayExactOverThreeGenerations(t *testing.T) {
+	p := newPair(t)
+	p.blue.create(t, "orders", 2, nil)
+	eras := map[int32][]control.Era{}
+	truth := map[int32]virtualLog{0: {}, 1: {}}
+	for n := range int32(2) {
+		eras[n] = []control.Era{{Generation: 1, Cluster: "blue"}}
+	}
+	config := func(g int, from, to *side) Config {
+		cfg := p.config(from, to)
+		cfg.Generation = translate.Generation(g)
+		snapshot := maps.Clone(eras)
+		cfg.Eras = func(string, int) [][]control.Era { return [][]control.Era{snapshot[0], snapshot[1]} }
+		return cfg
+	}
+	sides := []*side{p.blue, p.green}
+	value := 0
+	for g := 1; g <= 5; g++ {
+		active, standby := sides[(g-1)%2], sides[g%2]
+		r := p.start(config(g, active, standby))
+		for range 10 {
+			for n := range int32(2) {
+				p.native(t, truth[n], eras[n], active, n, value)
+				value += 5
+			}
+		}
+		p.copied(r)
+		ends, err := r.Ends(p.ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sealed, err := r.Seal(p.ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n := range int32(2) {
+			tp := journal.TP{Topic: "orders", Partition: n}
+			s := sealed[tp]
+			if s.Frontier != ends[tp].High || s.Physical != translate.Physical(standby.kafka.PartitionInfo("orders", n).HighWatermark) {
+				t.Fatalf("generation %d, %v: sealed %+v, end %+v", g, tp, s, ends[tp])
+			}
+			m, _ := r.Map(tp)
+			p.check(t, g, truth[n], m, standby, n)
+			part, _ := r.Partition(tp)
+			shift := translate.ShiftFor(part.History.Last(), s.TargetEpoch)
+			eras[n] = append(eras[n][:len(eras[n]):len(eras[n])], control.Era{
+				Generation: translate.Generation(g + 1), Cluster: standby.name, Virtual: s.Frontier, Physical: s.Physical,
+				Shift: shift, FirstEpoch: shift.Show(s.TargetEpoch),
+			})
+		}
+		r.stop()
+	}
+}
+
+// native writes five records as a client of the active cluster, and notes where they are in the virtual log.
+func (p *pair) native(t *testing.T, truth virtualLog, eras []control.Era, active *side, partition int32, value int) {
+	era := eras[len(eras)-1]
+	base := translate.Physical(active.kafka.PartitionInfo("orders", partition).HighWatermark)
+	active.produce(t, "orders", partition, value, 5, time.Now())
+	records := active.read(t, "orders", partition)
+	for _, w := range records {
+		if at := translate.Physical(w.offset); at >= base {
+			truth[translate.Virtual(at-era.Physical)+era.Virtual] = w.value
+		}
+	}
+}
+
+func (p *pair) check(t *testing.T, g int, truth virtualLog, m *translate.Map, on *side, partition int32) {
+	t.Helper()
+	at := map[translate.Physical]string{}
+	for _, w := range on.read(t, "orders", partition) {
+		at[translate.Physical(w.offset)] = w.value
+	}
+	if len(at) != len(truth) {
+		t.Fatalf("generation %d: %d records on %s, %d in the virtual log", g, len(at), on.name, len(truth))
+	}
+	for v, want := range truth {
+		a := m.ToPhysical(v)
+		if a.Kind != translate.Record || at[a.Physical] != want {
+			t.Fatalf("generation %d: virtual %d is %q, the map of %s says %+v with %q", g, v, want, on.name, a, at[a.Physical])
+		}
+	}
+}
+
+func TestASealThatGoesBackCopiesOn(t *testing.T) {
+	p := newPair(t)
+	p.blue.create(t, "orders", 2, nil)
+	r := p.start(p.config(p.blue, p.green))
+	for i := range 4 {
+		p.blue.produce(t, "orders", 0, 10*i, 3, time.Now())
+		p.copied(r)
+		if _, err := r.Seal(p.ctx); err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range r.Status() {
+			if s.State != StateSealed {
+				t.Fatalf("after the seal: %+v", s)
+			}
+		}
+		if i == 2 { // sealed twice in a row
+			if _, err := r.Seal(p.ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.Unseal()
+	}
+	p.copied(r)
+	p.exact(r, p.blue, p.green, "orders", 0)
+}
