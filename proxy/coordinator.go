@@ -6,6 +6,7 @@ import (
 	"net"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -26,6 +27,9 @@ type coordinatorKey struct{ cluster, group string }
 // maxCoordinators bounds the memory that group names of clients can take; the cache starts anew above it.
 const maxCoordinators = 1 << 16
 
+// coordinatorTime bounds one look-up: a cluster that is gone is not to keep the caller from the route of another.
+const coordinatorTime = 3 * time.Second
+
 // coordinators is the cache of look-ups.
 type coordinators struct {
 	mu    sync.Mutex // guards known; not held across I/O
@@ -41,6 +45,8 @@ func (k *coordinators) find(ctx context.Context, cluster string, client *kgo.Cli
 	if c, ok := k.lookUp(cluster, group); ok {
 		return c, nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, coordinatorTime)
+	defer cancel()
 	req := kmsg.NewPtrFindCoordinatorRequest()
 	req.CoordinatorKey, req.CoordinatorKeys = group, []string{group}
 	resp, err := req.RequestWith(ctx, client)

@@ -114,6 +114,11 @@ func (x *pair) send(clientID string, req kmsg.Request) kmsg.Response {
 }
 
 func (x *pair) trySend(ctx context.Context, clientID string, req kmsg.Request) (kmsg.Response, error) {
+	return x.trySendTo(ctx, 0, clientID, req)
+}
+
+// trySendTo sends a call to one virtual node.
+func (x *pair) trySendTo(ctx context.Context, node int32, clientID string, req kmsg.Request) (kmsg.Response, error) {
 	const header = 2 + 2 + 4 + 2
 	frame := kmsg.NewRequestFormatter(kmsg.FormatterClientID(clientID)).AppendRequest(nil, req, 1)[4:]
 	bodyAt := header + len(clientID)
@@ -121,7 +126,7 @@ func (x *pair) trySend(ctx context.Context, clientID string, req kmsg.Request) (
 		bodyAt++
 	}
 	for again := 0; ; again++ {
-		c := &call{s: &session{p: x.p}, route: x.p.route.Load(), row: &x.p.apis[req.Key()], key: req.Key(),
+		c := &call{s: &session{p: x.p, node: node}, route: x.p.route.Load(), row: &x.p.apis[req.Key()], key: req.Key(),
 			version: req.GetVersion(), frame: frame, bodyAt: bodyAt, again: again}
 		decoded := kmsg.RequestForKey(req.Key())
 		decoded.SetVersion(req.GetVersion())
