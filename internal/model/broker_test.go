@@ -56,6 +56,7 @@ func (l *log) offer(b batch) (v verdict, base uint8) {
 	if l.n == capLog {
 		panic("the log of the model is full: smaller bounds, or a larger capLog")
 	}
+	b.leader = l.leader
 	l.batches[l.n] = b
 	l.n++
 	return appended, base
@@ -76,6 +77,17 @@ func (l *log) lastFive(b batch, p producer) (base uint8, ok bool) {
 		seen++
 	}
 	return 0, false
+}
+
+// epochEnd is where the log of a leader epoch ends.
+func (l *log) epochEnd(epoch int) uint8 {
+	if epoch < 0 {
+		return 0
+	}
+	if epoch < int(l.leader) {
+		return l.leaderStart
+	}
+	return l.end()
 }
 
 // lose is an unclean election: the last n batches are gone.

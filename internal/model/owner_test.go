@@ -11,7 +11,7 @@ func (m *model) takeOver(s *state) bool {
 	}
 	if o := s.newest(); o != nil {
 		for part := range o.parts {
-			o.parts[part].at = places{} // a zombie's map is nobody's business
+			o.parts[part].at, o.parts[part].live = places{}, 0 // a zombie's map is nobody's business
 		}
 	}
 	s.given++
@@ -49,14 +49,11 @@ func (m *model) recover(s *state, e uint8) bool {
 		l := &s.logs[part+1]
 		own.parts[part] = copied{next: f.frontier, end: prefixEnd(l, n[part+1]), leader: l.leader}
 		if e == s.given {
-			own.parts[part].at = f.at
+			own.parts[part].at, own.parts[part].live = f.at, f.live
 		}
 	}
 	if m.rules.settled {
-		number := results[0].settled
-		own.phase = recovered
-		own.settled = batch{kind: settled, epoch: e, first: uint8(number >> 8), dataSeq: uint8(number)}
-		own.nextClaim = 1
+		own.phase, own.settled, own.nextClaim = recovered, settledAs(results[0].live, e, 0), 1
 	}
 	*o = own
 	return true
@@ -91,9 +88,27 @@ func (m *model) settle(s *state, e uint8, answered bool) bool {
 	}
 	switch v, base := s.logs[0].offer(o.settled); v {
 	case appended, duplicate:
-		o.phase, o.journalEnd = running, base+1
+		o.phase, o.journalEnd, o.settled = running, base+1, batch{}
 	case outOfOrder:
 		o.phase = halted
+	case fencedOff:
+		o.phase = stopped
+	}
+	return true
+}
+
+// settleAgain writes a settled record while it runs: claims whose data has not landed yet count on.
+func (m *model) settleAgain(s *state, e uint8) bool {
+	o := &s.owners[e-1]
+	if s.left.settles == 0 || o.phase != running || e != s.given || o.oldest(func(r round) bool { return r.claimRequest != acked }) >= 0 {
+		return false
+	}
+	s.left.settles--
+	switch v, base := s.logs[0].offer(settledAs(o.parts[0].live, e, o.nextClaim)); v {
+	case appended, duplicate:
+		o.nextClaim, o.journalEnd = o.nextClaim+1, base+1
+	case outOfOrder:
+		o.halt()
 	case fencedOff:
 		o.phase = stopped
 	}
@@ -201,7 +216,7 @@ func (m *model) landData(s *state, e, part uint8) bool {
 		o.halt()
 	case v == fencedOff:
 		o.phase = stopped
-	case base < o.parts[part].end, m.rules.cautious && base != o.parts[part].end:
+	case e != s.given && base != o.parts[part].end: // of the newest owner, journal.Partition says it
 		o.halt()
 	default:
 		o.remove(i)
@@ -212,24 +227,33 @@ func (m *model) landData(s *state, e, part uint8) bool {
 
 // publish notes where a round landed. What is published while a lost tail has not been seen yet is not held against anyone.
 func (m *model) publish(s *state, e uint8, r round, base uint8) {
-	o := &s.owners[e-1]
+	o, l := &s.owners[e-1], &s.logs[r.part+1]
 	c := &o.parts[r.part]
 	c.end = base + r.count
-	current := o.journalLeader == s.logs[0].leader && c.leader == s.logs[r.part+1].leader
+	if e == s.given {
+		a := m.acked(ack{c.live, r.claim(e), base, c.leader})
+		if !a.ok {
+			o.halt()
+			return
+		}
+		c.live, c.at = a.live, a.at
+	}
+	if o.journalLeader != s.logs[0].leader || c.leader != l.leader || m.revived(s, e, l) {
+		return
+	}
 	for i := range r.count {
-		at := place(base+i) + 1
-		if e == s.given {
-			c.at[r.first+i] = at
-		}
-		p := &s.published[r.part][r.first+i]
-		if !current {
-			continue
-		}
+		at, p := place(base+i)+1, &s.published[r.part][r.first+i]
 		if *p != 0 && *p != at {
 			s.wrong = moved
 		}
 		*p = at
 	}
+}
+
+// revived: the owner's successor has settled without it, but the log lost the successor's marker and takes the zombie's
+// batches again. They are strays; nobody asks a zombie for its map.
+func (m *model) revived(s *state, e uint8, l *log) bool {
+	return m.rules.settled && e != s.given && l.leader+s.logs[0].leader > 0
 }
 
 // breakJournal breaks the link to the journal: what is on it lands late, or never.

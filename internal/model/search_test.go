@@ -13,7 +13,7 @@ type bounds struct {
 	left
 }
 
-// rules: the zero value is the protocol. Each switch but the first two leaves one rule out.
+// rules: the zero value is the protocol. Each switch but the first two leaves a rule out.
 type rules struct {
 	cautious bool // records are older than brokers remember producers
 	settled  bool // a settled record is written after each recovery
@@ -27,6 +27,8 @@ type rules struct {
 	reuseClaimSequence bool
 	dropFailed         bool
 	leadersNotWatched  bool
+	settledNotChecked  bool // the last batch settled is not looked for at recovery
+	anyBase            bool // an ack is taken whatever base offset it has
 }
 
 type model struct {
@@ -34,6 +36,7 @@ type model struct {
 	rules  rules
 
 	replayed map[logsKey][capData]found
+	acks     map[ack]acknowledged
 	numbers  map[string]uint16
 	contents []string
 
@@ -46,7 +49,10 @@ type successor struct {
 }
 
 func newModel(b bounds, r rules) *model {
-	return &model{bounds: b, rules: r, replayed: map[logsKey][capData]found{}, numbers: map[string]uint16{}}
+	return &model{
+		bounds: b, rules: r,
+		replayed: map[logsKey][capData]found{}, acks: map[ack]acknowledged{}, numbers: map[string]uint16{},
+	}
 }
 
 func (m *model) initial() state { return state{left: m.bounds.left} }
@@ -60,6 +66,7 @@ const (
 	recoverOwner
 	settle
 	settleUnanswered
+	settleAgain
 	claimNext
 	landClaim
 	resendClaim
@@ -92,6 +99,7 @@ func (p step) String() string {
 		recoverOwner:     "reads back what landed",
 		settle:           "writes its settled record",
 		settleUnanswered: "writes its settled record, the answer is lost",
+		settleAgain:      "writes another settled record",
 		claimNext:        "sends a claim",
 		landClaim:        "its claim arrives and is answered",
 		resendClaim:      "sends the claim once more",
@@ -141,6 +149,8 @@ func (m *model) take(s *state, p step) bool {
 		return m.recover(s, p.epoch)
 	case settle, settleUnanswered:
 		return m.settle(s, p.epoch, p.op == settle)
+	case settleAgain:
+		return m.settleAgain(s, p.epoch)
 	case claimNext:
 		return m.claimNext(s, p.epoch, p.n, p.count)
 	case landClaim:
@@ -210,6 +220,9 @@ func (m *model) stepsOf(s *state, e uint8) {
 	case recovered:
 		m.try(s, step{op: settle, epoch: e})
 		m.try(s, step{op: settleUnanswered, epoch: e})
+	}
+	if s.left.settles > 0 {
+		m.try(s, step{op: settleAgain, epoch: e})
 	}
 	for i := range m.bounds.parts + 1 {
 		m.try(s, step{op: watch, epoch: e, n: i})

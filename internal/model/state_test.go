@@ -35,6 +35,7 @@ type batch struct {
 	part       uint8 // claim: of this data partition
 	dataSeq    uint8 // claim: the data's first sequence. settled: low byte of its number
 	predicted  uint8 // claim: the expected offset
+	leader     uint8 // in a log: the leader epoch under which it was written
 }
 
 // width is how many offsets and sequences the batch takes.
@@ -142,8 +143,9 @@ type places [capRecords]place
 type copied struct {
 	next    uint8 // the record to be claimed next
 	nextSeq uint8
-	end     uint8 // the log's end by what was acked or read
-	leader  uint8 // the leader epoch seen
+	end     uint8  // the log's end by what was acked or read
+	live    uint16 // the newest owner's journal.Partition, as a number of m.contents
+	leader  uint8  // the leader epoch seen
 	at      places
 }
 
@@ -219,7 +221,7 @@ type state struct {
 
 // left is how often what is bounded may still happen.
 type left struct {
-	breaks, markers, losses, forgets, retention, abandons uint8
+	breaks, markers, losses, forgets, retention, abandons, settles uint8
 }
 
 func (s *state) newest() *owner {
