@@ -157,12 +157,14 @@ func (f *Flow) Run(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// open makes the flow's own clients: with versions that the fence allows, and with connections that nobody else's requests
+// open makes the flow's own clients: with versions that the fence allows and whose topics have names, and with connections that nobody else's requests
 // stand before ours on.
 func (f *Flow) open() error {
 	versions := kversion.Stable()
 	versions.SetMaxKeyVersion(int16(kmsg.AddPartitionsToTxn), 3)
 	versions.SetMaxKeyVersion(int16(kmsg.EndTxn), 4)
+	versions.SetMaxKeyVersion(int16(kmsg.OffsetCommit), 9) // later ones name topics by id alone
+	versions.SetMaxKeyVersion(int16(kmsg.OffsetFetch), 9)
 	for _, c := range []*cluster{f.source, f.target} {
 		opts := append(slices.Clone(c.base.Opts()), kgo.MaxVersions(versions), kgo.RequiredAcks(kgo.AllISRAcks()))
 		client, err := kgo.NewClient(opts...)

@@ -197,11 +197,12 @@ func (p *pump) standing() (translate.Virtual, *trouble) {
 
 // Seal stops all pumps, fences all slots anew, reads the markers and settles what is in the logs. From its return on nothing
 // of this flow is written, nor will be, until Unseal. Partitions that cannot be sealed are errors; all slots stay sealed then
-// as well.
+// as well. Group offsets are left alone too, but for FinalOffsets.
 func (f *Flow) Seal(ctx context.Context) (map[journal.TP]Sealed, error) {
 	if err := f.begun(ctx); err != nil {
 		return nil, err
 	}
+	f.groups.pause()
 	var waits []<-chan struct{}
 	for _, s := range f.slots {
 		waits = append(waits, s.set(sealed))
@@ -250,6 +251,7 @@ func (f *Flow) Unseal() {
 	for _, s := range f.slots {
 		s.set(copying)
 	}
+	f.groups.resume()
 }
 
 // ownerNow is the identity that the slot was last owned with.
