@@ -30,7 +30,7 @@ import (
 // DefaultVersion is the Kafka that runs if neither Options nor the variable SWITCHBACK_KAFKA_VERSION name one.
 const DefaultVersion = "4.3.1"
 
-const readyTimeout = 90 * time.Second
+const readyTimeout = 3 * time.Minute // seconds on a free machine; many share theirs
 
 const (
 	host           = "127.0.0.1" // where brokers listen
