@@ -1,8 +1,11 @@
 package load
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"encoding/binary"
+	"io"
 	"testing"
 	"time"
 
@@ -20,7 +23,7 @@ func TestTemplateIsAValidBatch(t *testing.T) {
 	if err := batch.CheckCRC(made.bytes); err != nil {
 		t.Fatal(err)
 	}
-	records, err := batch.NewCodecs(1<<20).Decode(made.bytes)
+	records, err := batch.NewCodecs(1 << 20).Decode(made.bytes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +47,7 @@ func TestPatchedBatchStaysValidAndCarriesItsTime(t *testing.T) {
 	if err := batch.CheckCRC(made.bytes); err != nil {
 		t.Fatal(err)
 	}
-	records, err := batch.NewCodecs(1<<20).Decode(made.bytes)
+	records, err := batch.NewCodecs(1 << 20).Decode(made.bytes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,4 +136,33 @@ func TestClientsShareThePartitions(t *testing.T) {
 			t.Errorf("%d clients: %v", clients, seen)
 		}
 	}
+}
+
+// FuzzFetchAnswer: whatever a broker answers, the walker ends, reads nothing beyond the frame and allocates nothing for it.
+func FuzzFetchAnswer(f *testing.F) {
+	made := newTemplate(2, 20)
+	resp := kmsg.NewPtrFetchResponse()
+	resp.Version = 12
+	topic := kmsg.NewFetchResponseTopic()
+	topic.Topic = "t"
+	partition := kmsg.NewFetchResponseTopicPartition()
+	partition.RecordBatches = append(append(partition.RecordBatches, made.bytes...), made.bytes[:70]...)
+	topic.Partitions = append(topic.Partitions, partition)
+	resp.Topics = append(resp.Topics, topic)
+	f.Add(append([]byte{0}, resp.AppendTo(nil)...))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		frame := binary.BigEndian.AppendUint32(nil, uint32(len(body)+4))
+		frame = append(binary.BigEndian.AppendUint32(frame, 1), body...)
+		in := bytes.NewReader(append(frame, "next"...))
+		c := &consumer{
+			of: &run{job: Job{Work: Consume}}, conn: &conn{in: bufio.NewReaderSize(in, 4096)}, layout: &layout{topic: "t", fetch: 12},
+			positions: map[int32]*position{0: {end: 100}}, partitions: []int32{0}, sentAt: made.sentAt,
+		}
+		if err := c.answer(1); err != nil {
+			return
+		}
+		if rest, err := io.ReadAll(c.conn.in); err != nil || string(rest) != "next" {
+			t.Fatalf("%q is left, %v", rest, err)
+		}
+	})
 }
