@@ -15,7 +15,7 @@ import (
 
 const (
 	// readTimeout bounds how long Load waits for a log that does not answer.
-	readTimeout = 10 * time.Second
+	readTimeout = 5 * time.Second
 	// copyTimeout bounds the copy to the other log; shutCopyTimeout does while clients wait at the gate.
 	copyTimeout     = 5 * time.Second
 	shutCopyTimeout = 500 * time.Millisecond
@@ -294,6 +294,15 @@ func (s *Store) PutGroups(ctx context.Context, cluster string, groups []Group) e
 		if records[i], err = GroupRecord(s.vc, g); err != nil {
 			return err
 		}
+	}
+	return s.putSome(ctx, cluster, records)
+}
+
+// RemoveTopics removes the records of topics from the log of one cluster.
+func (s *Store) RemoveTopics(ctx context.Context, cluster string, names []string) error {
+	records := make([]Record, len(names))
+	for i, name := range names {
+		records[i] = Record{Key: topicKey(s.vc, name)}
 	}
 	return s.putSome(ctx, cluster, records)
 }

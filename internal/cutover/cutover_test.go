@@ -389,3 +389,44 @@ func TestASlowListenerGetsTheEnd(t *testing.T) {
 		t.Errorf("after the end: %s", st.Phase)
 	}
 }
+
+func TestAnAmendmentAndAMoveDoNotMeet(t *testing.T) {
+	d := newDisk()
+	p := start(t, d)
+	under, goOn := make(chan struct{}), make(chan struct{})
+	amended := make(chan error, 1)
+	go func() {
+		amended <- p.driver.Amend(t.Context(), func(st *control.State) bool {
+			close(under)
+			<-goOn
+			st.Identity.ClusterID = "seen"
+			return true
+		})
+	}()
+	<-under
+	started := make(chan string, 1)
+	go func() {
+		id, err := p.driver.Start(Order{To: "green"})
+		if err != nil {
+			t.Error(err)
+		}
+		started <- id
+	}()
+	close(goOn)
+	if err := <-amended; err != nil {
+		t.Fatal(err)
+	}
+	p.settled(t, p.finish(t, <-started), control.Done)
+	if d.state.Identity.ClusterID != "seen" {
+		t.Errorf("the amendment is lost: %+v", d.state.Identity)
+	}
+	p.on("inspect", "block", 1)
+	id := p.order(t)
+	if err := p.driver.Amend(t.Context(), func(*control.State) bool { return true }); err == nil {
+		t.Error("the record was changed while a cutover runs")
+	}
+	if err := p.driver.Abort(id); err != nil {
+		t.Fatal(err)
+	}
+	p.finish(t, id)
+}

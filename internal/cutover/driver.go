@@ -53,6 +53,7 @@ type Driver struct {
 	order       []string                 // ids, oldest first
 	known       map[string]control.State // by id
 	running     *run
+	amending    chan struct{} // closed when an amendment of the record is over; nil while there is none
 	subscribers map[*subscriber]struct{}
 }
 
@@ -104,6 +105,7 @@ func (d *Driver) Start(order Order) (string, error) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.awaitAmendment()
 	if err := d.refuse(order); err != nil {
 		return "", err
 	}
@@ -120,6 +122,16 @@ func (d *Driver) Start(order Order) (string, error) {
 	d.remember(st)
 	d.wait.Go(func() { r.begin(st) })
 	return r.id, nil
+}
+
+// awaitAmendment waits, without mu, until no amendment is under way. mu is held before and after.
+func (d *Driver) awaitAmendment() {
+	for d.amending != nil {
+		over := d.amending
+		d.mu.Unlock()
+		<-over
+		d.mu.Lock()
+	}
 }
 
 // refuse says why an order cannot be taken; nil if it can.
@@ -149,6 +161,34 @@ func newID() string {
 	var b [4]byte
 	_, _ = rand.Read(b[:]) // never fails
 	return time.Now().UTC().Format("20060102-150405-") + hex.EncodeToString(b[:])
+}
+
+// Amend changes the record while no cutover runs, which cannot begin meanwhile: change says whether to save what it did.
+// Used for what clients see of brokers, and to be remembered by brokers.
+func (d *Driver) Amend(ctx context.Context, change func(*control.State) (save bool)) error {
+	d.mu.Lock()
+	if d.running != nil || d.amending != nil || d.last.Generation == 0 || d.base.Err() != nil {
+		d.mu.Unlock()
+		return &Error{Code: CodeRunning, Message: "the record cannot be changed now", Hint: "it is tried again when no cutover runs"}
+	}
+	d.amending = make(chan struct{})
+	st := d.last.Clone()
+	d.mu.Unlock()
+	var err error
+	changed := change(&st)
+	if changed {
+		ctx, cancel := context.WithTimeout(ctx, saveTimeout)
+		defer cancel()
+		err = d.cfg.Records.Save(ctx, st)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	close(d.amending)
+	d.amending = nil
+	if changed && err == nil {
+		d.last = st
+	}
+	return err
 }
 
 // Abort asks a cutover to go back. It returns at once; the end is an event. The error is an *Error.

@@ -1,0 +1,410 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/switchback-proxy/switchback/internal/config"
+	"github.com/switchback-proxy/switchback/internal/control"
+	"github.com/switchback-proxy/switchback/internal/cutover"
+	"github.com/switchback-proxy/switchback/internal/obs"
+	"github.com/switchback-proxy/switchback/proxy"
+	"github.com/switchback-proxy/switchback/translate"
+)
+
+// settings are what engines of one process share.
+type settings struct {
+	Replication config.Replication
+	Cutover     config.Cutover
+	Limits      config.Limits
+	Metrics     *obs.Metrics
+	Log         zerolog.Logger
+}
+
+// Engine is one virtual cluster.
+type Engine struct {
+	cfg      config.VirtualCluster
+	opts     settings
+	log      zerolog.Logger
+	clusters map[string]*upstream // the two; never changed
+	names    map[string]translate.Names
+	topics   translate.Filter
+	groups   translate.Filter
+	store    *control.Store
+	proxy    *proxy.Proxy
+	driver   *cutover.Driver
+	running  context.Context // of Run
+
+	mu          sync.Mutex // guards what follows; never held across I/O
+	snapshot    control.Snapshot
+	route       *proxy.Route // of snapshot; immutable
+	flow        *flowRun     // nil while none runs
+	flowProblem error        // why the flow cannot run
+	problem     error        // why clients are not served yet
+	listens     int          // virtual nodes that have a listener; 0 before the start
+}
+
+// newEngine wires one virtual cluster. Nothing is asked, and nothing listens, before Run.
+func newEngine(cfg config.VirtualCluster, ups map[string]*upstream, names []string, opts settings) (*Engine, error) {
+	e := &Engine{
+		cfg: cfg, opts: opts, log: opts.Log.With().Str(obs.KeyVirtualCluster, cfg.Name).Logger(),
+		clusters: make(map[string]*upstream), names: make(map[string]translate.Names),
+		problem: errors.New("it has just started"), running: context.Background(),
+	}
+	logs := make(map[string]*control.Log)
+	clusters := make(map[string]proxy.Cluster)
+	if err := e.policies(); err != nil {
+		return nil, err
+	}
+	for _, name := range []string{cfg.Active, cfg.Standby} {
+		u := ups[name]
+		e.clusters[name] = u
+		logs[name] = control.NewLog(control.Config{
+			Client: u.client, Cluster: name, VirtualCluster: cfg.Name, Names: names,
+			ReplicationFactor: int16(opts.Replication.InternalReplicationFactor), Log: e.log,
+		})
+		clusters[name] = proxy.Cluster{Client: u.client, Dial: u.dial, Names: e.names[name]}
+	}
+	e.store = control.NewStore(cfg.Name, logs)
+	tls, err := listenerTLS(cfg.TLS)
+	if err != nil {
+		return nil, err
+	}
+	e.proxy, err = proxy.New(proxy.Config{
+		VirtualCluster: cfg.Name, Listen: cfg.Listen, AdvertisedHost: cfg.AdvertisedHost,
+		BrokerPortStart: cfg.BrokerPorts.Start, BrokerPortCount: cfg.BrokerPorts.Count, TLS: tls,
+		Clusters: clusters, Topics: e.topics, Groups: e.groups,
+		Limits: proxy.Limits{FrameBytes: opts.Limits.FrameBytes, Connections: opts.Limits.Connections}, DrainTimeout: opts.Cutover.DrainTimeout,
+		SaveGroups: e.saveGroups, Metrics: opts.Metrics, Log: e.log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	e.driver = cutover.New(cutover.Config{
+		VirtualCluster: cfg.Name, Records: e.store, Archive: e.store, Gate: e.proxy, Groups: groupSeam{e}, Flow: flowSeam{e},
+		Site: siteSeam{e}, Router: routerSeam{e}, MaxPause: opts.Cutover.MaxPause, Metrics: opts.Metrics.Cutover(cfg.Name), Log: e.log,
+	})
+	return e, nil
+}
+
+// policies compiles names and filters. The cluster that is active at first has the names that clients see.
+func (e *Engine) policies() (err error) {
+	naming := e.cfg.Topics.Naming
+	e.names[e.cfg.Active], e.names[e.cfg.Standby] = translate.IdentityNames(), translate.IdentityNames()
+	switch {
+	case naming.Prefix != "":
+		e.names[e.cfg.Standby] = translate.PrefixNames(naming.ResolvedPrefix(e.cfg.Active))
+	case len(naming.Rename) > 0:
+		if e.names[e.cfg.Standby], err = translate.RenameNames(naming.Rename); err != nil {
+			return err
+		}
+	}
+	if e.topics, err = translate.NewFilter(e.cfg.Topics.Include, e.cfg.Topics.Exclude); err != nil {
+		return fmt.Errorf("topics: %w", err)
+	}
+	if e.groups, err = translate.NewFilter(e.cfg.Groups.Include, e.cfg.Groups.Exclude); err != nil {
+		return fmt.Errorf("groups: %w", err)
+	}
+	return nil
+}
+
+const (
+	firstWait     = 500 * time.Millisecond
+	maxWait       = 5 * time.Second
+	watchInterval = 5 * time.Second
+	touchInterval = 6 * time.Hour // a broker forgets an idle producer after a day
+	closeTimeout  = 10 * time.Second
+)
+
+// fatal is an error that waiting does not mend.
+type fatal struct{ error }
+
+func (f fatal) Unwrap() error { return f.error }
+
+// Run serves until ctx ends. Its error says what cannot be mended by waiting.
+func (e *Engine) Run(ctx context.Context) error {
+	running, cancel := context.WithCancel(context.WithoutCancel(ctx)) // ends after clients were told
+	e.running = running
+	defer cancel()
+	defer e.close()
+	if err := e.start(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return fmt.Errorf("virtual cluster %s: %w", e.cfg.Name, err)
+	}
+	e.watch(ctx)
+	return nil
+}
+
+// close ends what Run began: a cutover first, so that no client is held; then the sessions; then the copies.
+func (e *Engine) close() {
+	e.driver.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	if err := e.proxy.Close(ctx); err != nil {
+		e.log.Warn().Err(err).Msg("answers under way were given up")
+	}
+	e.stopFlow()
+}
+
+// start tries to begin until it succeeds, ctx ends, or something is wrong that waiting does not mend.
+func (e *Engine) start(ctx context.Context) error {
+	for wait := firstWait; ; wait = min(2*wait, maxWait) {
+		err := e.begin(ctx)
+		if err == nil {
+			return nil
+		}
+		var f fatal
+		if errors.As(err, &f) || errors.Is(err, errSameCluster) || ctx.Err() != nil {
+			return err
+		}
+		e.setProblem(err)
+		e.log.Warn().Err(err).Msg("cannot serve yet")
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(wait):
+		}
+	}
+}
+
+func (e *Engine) setProblem(err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.problem = err
+}
+
+// begin reads the record, listens, and starts the flow and what an earlier process left to do.
+func (e *Engine) begin(ctx context.Context) error {
+	if err := e.pingAll(ctx); err != nil {
+		return err
+	}
+	if err := e.store.Fence(ctx); err != nil {
+		return err
+	}
+	s, err := e.store.Load(ctx)
+	if err != nil {
+		return err
+	}
+	if s.State.Generation == 0 {
+		if s.State, err = e.firstState(ctx, s); err != nil {
+			return err
+		}
+	} else if s, err = e.knownState(ctx, s); err != nil {
+		return err
+	}
+	if live, gone, err := e.liveTopics(ctx, s); err == nil {
+		e.noteGone(gone)
+		s = live
+	}
+	route, err := e.loadRoute(ctx, s)
+	if err != nil {
+		return err
+	}
+	e.setCurrent(s, &route)
+	e.proxy.SetGroups(s.Groups)
+	if err := e.proxy.Start(ctx, route); err != nil {
+		return fatal{err}
+	}
+	e.mu.Lock()
+	e.problem, e.listens = nil, nodeCount(s.State.Identity)
+	e.mu.Unlock()
+	e.startFlow(s, &route)
+	e.driver.Resume(s)
+	e.metrics(s.State)
+	e.log.Info().Int64(obs.KeyGeneration, int64(s.State.Generation)).Str("active", s.State.Active).Str("standby", s.State.Standby).
+		Str("assumed", s.Assumed).Str(obs.KeyListener, e.cfg.Listen).Msg("serving")
+	return nil
+}
+
+func (e *Engine) metrics(st control.State) {
+	m := e.opts.Metrics.Cutover(e.cfg.Name)
+	m.SetRoute(int64(st.Generation), st.Active, st.Standby)
+	m.SetPhase("", string(st.Phase))
+}
+
+// pingAll asks both clusters who they are, and fails if they are one. That one is down is no error.
+func (e *Engine) pingAll(ctx context.Context) error {
+	var all sync.WaitGroup
+	for _, u := range e.clusters {
+		all.Go(func() { _ = u.ping(ctx) }) // kept by the upstream
+	}
+	all.Wait()
+	return distinct(e.clusters[e.cfg.Active], e.clusters[e.cfg.Standby])
+}
+
+// firstState makes and saves the record of the first generation. It needs the cluster that is configured to be active.
+func (e *Engine) firstState(ctx context.Context, s control.Snapshot) (control.State, error) {
+	active := e.clusters[e.cfg.Active]
+	if slices.Contains(s.Unread, e.cfg.Active) {
+		err, _ := active.health()
+		return s.State, fmt.Errorf("the first start needs the active cluster %s: %s (%w)", e.cfg.Active, s.Assumed, err)
+	}
+	id, _, err := completeIdentity(ctx, control.Identity{}, active)
+	if err != nil {
+		return s.State, err
+	}
+	if full, _, err := completeIdentity(ctx, id, e.clusters[e.cfg.Standby]); err == nil { // else by watch
+		id = full
+	}
+	st := control.State{VirtualCluster: e.cfg.Name, Generation: 1, Active: e.cfg.Active, Standby: e.cfg.Standby, Phase: control.Idle, Identity: id}
+	return st, e.store.Save(ctx, st)
+}
+
+// knownState checks a record against the configuration.
+func (e *Engine) knownState(_ context.Context, s control.Snapshot) (control.Snapshot, error) {
+	for _, name := range []string{s.State.Active, s.State.Standby} {
+		if e.clusters[name] == nil {
+			return s, fatal{fmt.Errorf("the control record is about clusters %s and %s; the configuration has %s and %s: names of clusters may not change", s.State.Active, s.State.Standby, e.cfg.Active, e.cfg.Standby)}
+		}
+	}
+	if n := nodeCount(s.State.Identity); n > e.cfg.BrokerPorts.Count {
+		return s, fatal{fmt.Errorf("%d brokers are shown to clients, broker_ports has room for %d", n, e.cfg.BrokerPorts.Count)}
+	}
+	return s, nil
+}
+
+// watch keeps the view of both clusters fresh until ctx ends.
+func (e *Engine) watch(ctx context.Context) {
+	tick := time.NewTicker(watchInterval)
+	defer tick.Stop()
+	touched := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		_ = e.pingAll(ctx) // Status and Inspect say it
+		e.growIdentity(ctx)
+		e.dropGone(ctx)
+		if time.Since(touched) > touchInterval {
+			if err := e.driver.Amend(ctx, func(*control.State) bool { return true }); err == nil {
+				touched = time.Now()
+			}
+		}
+	}
+}
+
+// growIdentity adds brokers that are new, and a second cluster that was down at the first start.
+func (e *Engine) growIdentity(ctx context.Context) {
+	for _, name := range []string{e.cfg.Active, e.cfg.Standby} {
+		u := e.clusters[name]
+		if err, _ := u.health(); err != nil {
+			continue
+		}
+		id, changed, err := completeIdentity(ctx, e.current().State.Identity, u)
+		if err != nil || !changed {
+			continue
+		}
+		err = e.driver.Amend(ctx, func(st *control.State) bool { st.Identity = id; return true })
+		if err != nil {
+			e.log.Warn().Err(err).Str(obs.KeyCluster, name).Msg("new brokers are not recorded yet")
+			continue
+		}
+		e.showIdentity(id)
+		e.log.Info().Str(obs.KeyCluster, name).Int(obs.KeyCount, len(id.Nodes[name])).Msg("brokers added")
+	}
+}
+
+// showIdentity publishes the current route with another identity, if every virtual node of it has a listener.
+func (e *Engine) showIdentity(id control.Identity) {
+	e.mu.Lock()
+	e.snapshot.State.Identity = id
+	fits := nodeCount(id) <= e.listens
+	var route proxy.Route
+	if fits {
+		route = *e.route
+		route.Identity = id
+		e.route = &route
+	}
+	e.mu.Unlock()
+	if fits {
+		e.proxy.Publish(route)
+	}
+}
+
+// dropGone takes topics out of the route that were created anew on the active cluster.
+func (e *Engine) dropGone(ctx context.Context) {
+	s, route := e.view()
+	if e.driver.Running() != "" {
+		return
+	}
+	live, gone, err := e.liveTopics(ctx, s)
+	if err != nil || len(gone) == 0 {
+		return
+	}
+	next := *route
+	next.Topics = make(map[string]*proxy.Topic, len(route.Topics))
+	for name, t := range route.Topics {
+		if _, ok := live.Topics[name]; ok {
+			next.Topics[name] = t
+		}
+	}
+	e.mu.Lock()
+	if e.route != route { // a cutover came in between
+		e.mu.Unlock()
+		return
+	}
+	e.snapshot, e.route = live, &next
+	e.mu.Unlock()
+	e.proxy.Publish(next)
+	e.noteGone(gone)
+}
+
+// noteGone takes records of topics that are gone out of the log. That it fails is no harm: they are found again.
+func (e *Engine) noteGone(gone []string) {
+	if len(gone) == 0 {
+		return
+	}
+	e.log.Warn().Strs(obs.KeyTopic, gone).Msg("topics were created anew since the last move; their record is dropped")
+	ctx, cancel := context.WithTimeout(e.running, closeTimeout)
+	defer cancel()
+	if err := e.store.RemoveTopics(ctx, e.current().State.Active, gone); err != nil {
+		e.log.Warn().Err(err).Msg("drop topic records")
+	}
+}
+
+func (e *Engine) setCurrent(s control.Snapshot, route *proxy.Route) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.snapshot, e.route = s, route
+}
+
+// current is the record that the route is made of.
+func (e *Engine) current() control.Snapshot {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.snapshot
+}
+
+// view is the record and its route.
+func (e *Engine) view() (control.Snapshot, *proxy.Route) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.snapshot, e.route
+}
+
+func (e *Engine) listening() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.listens
+}
+
+func (e *Engine) flowProblemNow() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.flowProblem
+}
+
+// saveGroups makes group records durable where the active cluster is.
+func (e *Engine) saveGroups(ctx context.Context, groups []control.Group) error {
+	return e.store.PutGroups(ctx, e.current().State.Active, groups)
+}

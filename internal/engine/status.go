@@ -1,0 +1,117 @@
+package engine
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/switchback-proxy/switchback/internal/admin"
+	"github.com/switchback-proxy/switchback/internal/cutover"
+	"github.com/switchback-proxy/switchback/replicator"
+)
+
+// unreachableAfter is how long the active cluster may fail to answer before we say that we are not ready.
+const unreachableAfter = 10 * time.Second
+
+// Name is that of the virtual cluster.
+func (e *Engine) Name() string { return e.cfg.Name }
+
+// Cutovers is the driver.
+func (e *Engine) Cutovers() *cutover.Driver { return e.driver }
+
+// Ready says why clients cannot be served; nil if they can.
+func (e *Engine) Ready() error {
+	e.mu.Lock()
+	problem, active := e.problem, e.snapshot.State.Active
+	e.mu.Unlock()
+	if problem != nil {
+		return problem
+	}
+	if err := e.proxy.Ready(); err != nil {
+		return err
+	}
+	if err, since := e.clusters[active].health(); err != nil && time.Since(since) > unreachableAfter {
+		return fmt.Errorf("the active cluster %s cannot be reached: %w", active, err)
+	}
+	return nil
+}
+
+// Status is what an operator sees of the virtual cluster.
+func (e *Engine) Status() admin.VirtualClusterStatus {
+	st := e.driver.State()
+	out := admin.VirtualClusterStatus{
+		Name: e.cfg.Name, Active: cmp.Or(st.Active, e.cfg.Active), Standby: cmp.Or(st.Standby, e.cfg.Standby), Generation: int64(st.Generation),
+		Offsets: e.cfg.Offsets, Phase: admin.ShowPhase(st.Phase), Assumed: e.current().Assumed,
+		Partitions: []admin.Partition{}, Groups: []admin.GroupLine{},
+	}
+	if st.Cutover != nil {
+		c := admin.ShowCutover(st)
+		out.Cutover = &c
+	}
+	_, flow := e.currentFlow()
+	if flow != nil {
+		for _, p := range flow.Status() {
+			out.Partitions = append(out.Partitions, admin.Partition{
+				Topic: p.Topic, Partition: p.Partition, State: string(p.State), LagRecords: p.LagRecords, LagMillis: p.LagMillis, Reason: p.Reason, Hint: p.Hint,
+			})
+		}
+		out.Groups = groupLines(flow)
+		out.Strays = len(flow.Strays())
+	}
+	slices.SortFunc(out.Partitions, func(a, b admin.Partition) int {
+		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
+	})
+	slices.SortFunc(out.Groups, func(a, b admin.GroupLine) int { return cmp.Compare(a.Group, b.Group) })
+	out.Health, out.Reason, out.Hint = e.health(out, flow)
+	return out
+}
+
+// health judges a status: red if somebody has to look, yellow if a move would not go well.
+func (e *Engine) health(s admin.VirtualClusterStatus, flow *replicator.Flow) (health, reason, hint string) {
+	if err := e.Ready(); err != nil {
+		return admin.Red, err.Error(), "clients are not served"
+	}
+	if err := distinct(e.clusters[e.cfg.Active], e.clusters[e.cfg.Standby]); err != nil {
+		return admin.Red, err.Error(), "correct the bootstrap addresses"
+	}
+	stopped := 0
+	for _, p := range s.Partitions {
+		if p.State == string(replicator.StateStopped) {
+			stopped++
+			reason, hint = fmt.Sprintf("partition %d of topic %s is not copied: %s", p.Partition, p.Topic, p.Reason), p.Hint
+		}
+	}
+	if stopped > 1 {
+		reason = fmt.Sprintf("%d partitions are not copied; the last: %s", stopped, reason)
+	}
+	if stopped > 0 {
+		return admin.Red, reason, hint
+	}
+	if err := e.standbyProblem(flow); err != nil {
+		return admin.Yellow, fmt.Sprintf("the standby gets no copies: %v", err), "clients are served; a move has to wait"
+	}
+	for _, g := range s.Groups {
+		if g.State == "blocked" {
+			return admin.Yellow, fmt.Sprintf("offsets of group %s are not followed: %s", g.Group, g.Reason), g.Hint
+		}
+	}
+	probing := slices.ContainsFunc(s.Partitions, func(p admin.Partition) bool { return p.State == string(replicator.StateProbing) })
+	if probing {
+		return admin.Yellow, "some partitions are not copied yet", "they are being recovered"
+	}
+	if n := nodeCount(e.current().State.Identity); n > e.listening() {
+		return admin.Yellow, fmt.Sprintf("there are %d brokers now, %d have a listener", n, e.listening()), "restart this process before the next move"
+	}
+	return admin.Green, "", ""
+}
+
+func (e *Engine) standbyProblem(flow *replicator.Flow) error {
+	if flow == nil {
+		return errNoFlow
+	}
+	standby := e.current().State.Standby
+	down, _ := e.clusters[standby].health()
+	return errors.Join(e.flowProblemNow(), flow.Err(), down)
+}
