@@ -26,13 +26,11 @@ import (
 
 // fetchCall is what is known of a Fetch call.
 type fetchCall struct {
-	session, sessionEpoch int32
-	here                  bool // a position cannot be asked of the broker: the call is answered here
-	longer                bool // names have other lengths: the answer is held
+	incremental bool // the request names only what changed since the last one of its session
+	strange     bool // the broker does not know that session
+	here        bool // a position cannot be asked of the broker: the call is answered here
+	longer      bool // names have other lengths: the answer is held
 }
-
-// incremental says whether the request names only what changed since the last one.
-func (f *fetchCall) incremental() bool { return f.session != 0 && f.sessionEpoch > 0 }
 
 // prepareFetch makes the request physical, or answers it here.
 func (c *call) prepareFetch() error {
@@ -49,9 +47,8 @@ func (c *call) prepareFetch() error {
 	if r.Remaining() > 0 {
 		return closing(closedMalformed, fmt.Errorf("read Fetch v%d: %d bytes too many", c.version, r.Remaining()))
 	}
-	strange := c.route.Generation > 1 && c.fetch.session != 0 && !c.s.fetching.is(c.fetch.session, c.route.Generation)
-	if c.fetch.here || strange {
-		return c.answerFetch(strange)
+	if c.fetch.here || c.fetch.strange {
+		return c.answerFetch()
 	}
 	return nil
 }
@@ -78,9 +75,7 @@ func (w *fetchRequest) request() {
 	}
 	w.m.int8(w.Int8())
 	if v >= 7 {
-		w.c.fetch.session, w.c.fetch.sessionEpoch = w.Int32(), w.Int32()
-		w.m.int32(w.c.fetch.session)
-		w.m.int32(w.c.fetch.sessionEpoch)
+		w.session(w.Int32(), w.Int32())
 	}
 	topics := w.array()
 	for w.m.array(topics); topics > 0 && w.Err() == nil; topics-- {
@@ -96,6 +91,19 @@ func (w *fetchRequest) request() {
 		w.m.str(w.str())
 	}
 	w.m.copyTags(w.fields, 2) // cluster id and replica are a broker's
+}
+
+// session passes the fetch session on. A number of an earlier generation may be another client's on this cluster: it is
+// neither gone on with (epoch above 0) nor closed (the others, which begin a new session or none).
+func (w *fetchRequest) session(id, epoch int32) {
+	f := w.c.fetch
+	f.incremental = id != 0 && epoch > 0
+	if id != 0 && w.c.route.Generation > 1 && !w.c.s.fetching.is(id, w.c.route.Generation) {
+		f.strange = f.incremental
+		id = 0
+	}
+	w.m.int32(id)
+	w.m.int32(epoch)
 }
 
 // name passes a topic's name or id on and finds the topic.

@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"time"
 
@@ -119,7 +120,7 @@ func (s *session) pass(c *call, out *wire.Writer) error {
 		if errors.Is(err, errSuperseded) {
 			return errSuperseded
 		}
-		return errLost
+		return fmt.Errorf("%w: %w", errLost, err)
 	}
 	s.headway()
 	err = c.receive(size, out)
@@ -165,7 +166,7 @@ func (s *session) anew(c *call, why error) error {
 	c.again++
 	refused := errors.Is(why, errReissue) // the broker did nothing
 	if c.again > maxAnew || !refused && c.row.gate != free {
-		return closing(closedUpstream, why)
+		return closing(closedUpstream, fmt.Errorf("%s: %w", c.row.name, why))
 	}
 	if !refused {
 		switch kmsg.Key(c.key) {

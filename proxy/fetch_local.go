@@ -30,19 +30,19 @@ func (f *fetchSession) is(id int32, generation translate.Generation) bool {
 // answerEmpty answers a Fetch that gets no answer from its link.
 func (c *call) answerEmpty() error {
 	c.route = c.s.p.route.Load()
-	return c.answerFetch(false)
+	return c.answerFetch()
 }
 
 // answerFetch answers a Fetch here: a position in a terminal gap gets a gap marker, one that is not known yet a retriable
 // code, any other nothing. A session that we cannot go on with is not found, so the client names all its partitions again.
-func (c *call) answerFetch(strange bool) error {
+func (c *call) answerFetch() error {
 	req := kmsg.NewPtrFetchRequest()
 	req.Version = c.version
 	if err := req.ReadFrom(c.frame[c.bodyAt:]); err != nil {
 		return closing(closedMalformed, fmt.Errorf("read Fetch v%d: %w", c.version, err))
 	}
 	resp := kmsg.NewPtrFetchResponse()
-	if strange || c.fetch.incremental() {
+	if c.fetch.strange || c.fetch.incremental {
 		resp.ErrorCode = kerr.FetchSessionIDNotFound.Code
 		c.answer(resp)
 		return nil
