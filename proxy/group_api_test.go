@@ -10,6 +10,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/switchback-proxy/switchback/internal/control"
@@ -487,8 +488,14 @@ func fillField(name string, f reflect.Value, member string, generation int32, to
 func TestNoIdNameOrGenerationLeaksInAnyVersion(t *testing.T) {
 	const shownID, realID = "the-id-shown", "the-id-on-green"
 	const shownGeneration, realGeneration = 0x01020304, 0x0a0b0c0d - 0x01020304
+	nobody, err := kgo.NewClient() // is never asked
+	mustNoError(t, "client", err)
+	defer nobody.Close()
 	p, err := New(Config{VirtualCluster: "main", AdvertisedHost: "localhost", BrokerPortStart: 19093, BrokerPortCount: 3,
-		Clusters: map[string]Cluster{"blue": {}, "green": {Names: translate.PrefixNames("physical.")}}})
+		Clusters: map[string]Cluster{
+			"blue":  {Client: nobody, Dial: dialTCP},
+			"green": {Client: nobody, Dial: dialTCP, Names: translate.PrefixNames("physical.")},
+		}})
 	mustNoError(t, "new", err)
 	defer p.groups.close()
 	r := pairRoute(2, "green", "blue")
