@@ -111,7 +111,7 @@ func (s *session) pass(c *call, out *wire.Writer) error {
 		return errLost
 	}
 	size, err := l.next(s.p.cfg.Limits.FrameBytes)
-	for errors.Is(err, errSuperseded) && c.row.gate != free {
+	for errors.Is(err, errSuperseded) && c.row.gate == holdAtCutover {
 		l.insist() // the gate's drain is for this: the answer comes from here
 		size, err = l.next(s.p.cfg.Limits.FrameBytes)
 	}
@@ -165,7 +165,7 @@ func (s *session) drain(c *call) error {
 func (s *session) anew(c *call, why error) error {
 	c.again++
 	refused := errors.Is(why, errReissue) // the broker did nothing
-	if c.again > maxAnew || !refused && c.row.gate != free {
+	if c.again > maxAnew || !refused && c.row.gate == holdAtCutover {
 		return closing(closedUpstream, fmt.Errorf("%s: %w", c.row.name, why))
 	}
 	if !refused {

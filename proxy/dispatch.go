@@ -21,7 +21,7 @@ func (s *session) dispatch(ctx context.Context, c *call, find linkFinder) error 
 	for failed := 0; !c.isHere(); {
 		l, err := s.reach(ctx, c, find)
 		if err == nil {
-			if newer := s.p.route.Load(); newer != c.route && c.row.gate == free {
+			if newer := s.p.route.Load(); newer != c.route && c.row.gate != holdAtCutover {
 				c.route = newer
 				if err := c.prepare(ctx); err != nil {
 					return err

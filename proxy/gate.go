@@ -12,6 +12,7 @@ type gateClass uint8
 const (
 	free          gateClass = iota // passes always
 	holdAtCutover                  // waits while the gate is shut; the drain waits for its answer
+	waitAtCutover                  // waits while the gate is shut; nobody waits for its answer, which may take minutes
 	refuse                         // not offered: the connection is closed
 )
 

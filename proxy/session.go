@@ -231,7 +231,7 @@ func (s *session) admit(c *call) error {
 // enterGate waits while the gate is shut. A client that is gone when it opens gets nothing done: it has sent its call
 // elsewhere since.
 func (s *session) enterGate(ctx context.Context, c *call) error {
-	if c.row.gate != holdAtCutover {
+	if c.row.gate == free {
 		return nil
 	}
 	if s.p.gate.isShut() {
@@ -243,6 +243,9 @@ func (s *session) enterGate(ctx context.Context, c *call) error {
 		return err
 	}
 	c.inGate = true
+	if c.row.gate == waitAtCutover {
+		c.leaveGate()
+	}
 	if waited && isGone(s.conn) {
 		return closing(closedByClient, errors.New("the client left while its call was held"))
 	}
