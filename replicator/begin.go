@@ -42,7 +42,9 @@ func natives(eras []control.Era, target string) []journal.Native {
 // nothing is known.
 func (p *pump) begin(ctx context.Context, part *journal.Partition) (*journal.Partition, *trouble) {
 	eras := p.eras()
-	p.era = eras[len(eras)-1]
+	p.mu.Lock()
+	p.era = eras[len(eras)-1] // status reads it
+	p.mu.Unlock()
 	if p.era.Cluster != p.flow.cfg.From {
 		return nil, &trouble{fmt.Sprintf("%s is active, not %s", p.era.Cluster, p.flow.cfg.From), "the flow runs in the wrong direction"}
 	}

@@ -30,9 +30,10 @@ type pump struct {
 	aged        bool // a batch with old timestamps was sent since the last marker of ours
 	unsettled   int  // claims since the last settled record
 	settledAt   time.Time
-	claims      int                // number of the next claim, in this reign
-	confirmed   int32              // sequence of the last acked batch of this reign; −1: none
-	confirmedAt translate.Physical // where it is
+	epochs      [2]translate.RealEpoch // of source and target, as last looked at
+	claims      int                    // number of the next claim, in this reign
+	confirmed   int32                  // sequence of the last acked batch of this reign; −1: none
+	confirmedAt translate.Physical     // where it is
 
 	mu       sync.Mutex         // guards what follows; what part points to is changed by its owner under it
 	part     *journal.Partition // nil: not recovered
@@ -87,6 +88,7 @@ func (p *pump) run(ctx context.Context, r *reign) {
 // resume begins to read where the map ends.
 func (p *pump) resume() {
 	p.queue = nil
+	p.epochs = [2]translate.RealEpoch{-1, -1} // look at both
 	p.known = p.part.Frontier()
 	p.feed.begin(p.onSource(p.known))
 }
@@ -101,6 +103,9 @@ func (p *pump) virtual(s translate.Physical) translate.Virtual {
 
 // round copies what is there, or waits for it.
 func (p *pump) round(ctx context.Context, r *reign) error {
+	if err := p.watchEpochs(ctx); err != nil {
+		return err
+	}
 	if err := p.take(ctx); err != nil {
 		return err
 	}

@@ -209,10 +209,11 @@ func (rec *recovery) visit(b journal.Batch, own journal.Owner, ours func(int64) 
 	rec.cursor.Done = b.Marker && b.Owner == own
 }
 
-// cut forgets the tail that the target's log lost: what lies above the end of the epoch that was written last.
+// cut forgets the tail that the target's log lost: what lies above the end of the epoch that was written last. If that is not
+// known, all is forgotten, so that nothing that may be gone is kept.
 func (r *reign) cut(ctx context.Context, rec *recovery) error {
 	p := rec.part
-	end, err := epochEnd(ctx, r.flow.target, rec.pump.target, p.TP.Partition, p.Last.Epoch)
+	end, _, err := epochEnd(ctx, r.flow.target, rec.pump.target, p.TP.Partition, p.Last.Epoch)
 	if err != nil {
 		return err
 	}
@@ -230,15 +231,15 @@ func (r *reign) cut(ctx context.Context, rec *recovery) error {
 	return nil
 }
 
-// epochEnd asks where the log of an epoch ends. If the epoch is not known, or the broker cannot say: the log start, so that
-// nothing that may be gone is kept.
-func epochEnd(ctx context.Context, c *cluster, topic string, partition int32, epoch translate.RealEpoch) (translate.Physical, error) {
+// epochEnd asks where the log of a leader epoch ends. known is false if the cluster cannot say, because it has nothing of the
+// epoch any more.
+func epochEnd(ctx context.Context, c *cluster, topic string, partition int32, epoch translate.RealEpoch) (end translate.Physical, known bool, err error) {
 	if epoch < 0 {
-		return 0, nil
+		return 0, false, nil
 	}
 	node, _, ok := c.leader(topic, partition)
 	if !ok {
-		return 0, fmt.Errorf("%s-%d has no leader on %s", topic, partition, c.name)
+		return 0, false, fmt.Errorf("%s-%d has no leader on %s", topic, partition, c.name)
 	}
 	req := kmsg.NewPtrOffsetForLeaderEpochRequest()
 	req.ReplicaID = -1
@@ -250,17 +251,17 @@ func epochEnd(ctx context.Context, c *cluster, topic string, partition int32, ep
 	req.Topics = append(req.Topics, t)
 	kresp, err := c.client.Broker(int(node)).RetriableRequest(ctx, req)
 	if err != nil {
-		return 0, fmt.Errorf("end of epoch %d of %s-%d: %w", epoch, topic, partition, err)
+		return 0, false, fmt.Errorf("end of epoch %d of %s-%d: %w", epoch, topic, partition, err)
 	}
 	for _, t := range kresp.(*kmsg.OffsetForLeaderEpochResponse).Topics {
 		for _, p := range t.Partitions {
 			if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
-				return 0, fmt.Errorf("end of epoch %d of %s-%d: %w", epoch, topic, partition, err)
+				return 0, false, fmt.Errorf("end of epoch %d of %s-%d: %w", epoch, topic, partition, err)
 			}
-			return translate.Physical(max(p.EndOffset, 0)), nil
+			return translate.Physical(p.EndOffset), p.EndOffset >= 0, nil
 		}
 	}
-	return 0, fmt.Errorf("end of epoch %d of %s-%d: the answer is empty", epoch, topic, partition)
+	return 0, false, fmt.Errorf("end of epoch %d of %s-%d: the answer is empty", epoch, topic, partition)
 }
 
 // partition is what is known of a pump's partition before its log is read: from the journal, or from the pump itself.

@@ -243,6 +243,7 @@ func (p *pump) sealed() (Sealed, error) {
 	case p.part == nil || p.state != StateSealed:
 		return Sealed{}, fmt.Errorf("%v could not be fenced: its leader on the target is not there", p.tp)
 	}
+	epoch = max(epoch, p.part.Last.Epoch) // that of our marker
 	return Sealed{p.part.Frontier(), p.part.PhysicalEnd, epoch, p.targetID}, nil
 }
 

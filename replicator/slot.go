@@ -54,6 +54,11 @@ type remains struct {
 	position translate.Physical
 }
 
+// errTouch ends a reign because a transactional id that is not used is forgotten after some days, and its producer after one.
+var errTouch = errors.New("the slot is owned anew, so that it is not forgotten")
+
+const touchAfter = 12 * time.Hour
+
 // errMode ends a reign because the slot is to be sealed, or unsealed.
 var errMode = errors.New("the slot changes its mode")
 
@@ -118,7 +123,7 @@ func (s *slot) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if errors.Is(err, errMode) {
+		if errors.Is(err, errMode) || errors.Is(err, errTouch) {
 			continue
 		}
 		var anew fenceAnew
@@ -240,7 +245,7 @@ func (r *reign) hold(ctx context.Context, m mode) error {
 	stopPumps()
 	r.wg.Wait()
 	cause := context.Cause(ctx)
-	if errors.Is(cause, errMode) || errors.Is(cause, context.Canceled) {
+	if errors.Is(cause, errMode) || errors.Is(cause, errTouch) || errors.Is(cause, context.Canceled) {
 		r.leave(r.appendCtx)
 	}
 	r.stopAppender()
@@ -290,9 +295,14 @@ func (r *reign) leave(ctx context.Context) {
 
 // look starts pumps that come later: those of new partitions, and of partitions that had no leader.
 func (r *reign) look(ctx, pumpCtx context.Context) {
+	touch := time.NewTimer(touchAfter)
+	defer touch.Stop()
 	for {
 		select {
 		case <-ctx.Done():
+			return
+		case <-touch.C:
+			r.lose(errTouch)
 			return
 		case <-r.slot.wake:
 		}
