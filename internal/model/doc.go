@@ -15,7 +15,7 @@
 //
 // What may happen, each within its bound: a link breaks with requests on it, which land late or never; the coordinator
 // writes a marker twice; retention removes records of the source; an unclean election loses the end of a log, also markers;
-// a broker forgets the producer of old records; an owner gives up claims whose data was never sent.
+// a broker forgets the producer of old records; an owner gives up claims whose data was never sent, or settles.
 //
 // Checked in every state: what was published is found by a replay, in its place; a replay maps no record to the place of
 // another; no stray is in the map; the live map of the newest owner agrees with the replay, once it has seen the newest
@@ -24,6 +24,7 @@
 //
 // Each rule can be switched off (type rules); a test per switch shows that the model finds what the rule is there for.
 //
-// Not covered: retention and compaction of the target's logs (holes), settled records together with lost tails, source
-// divergence, foreign writers, more than one slot, another producer id for the slot, EndTxn v5, sequences that wrap.
+// Not covered: retention and compaction of the target's logs (holes), more than one election per log, a slot that goes on
+// from memory after it was sealed, source divergence, foreign writers, more than one slot, another producer id for the slot,
+// EndTxn v5, claims without records, sequences that wrap, and that anything happens in time.
 package model

@@ -77,7 +77,7 @@ func (m *model) judge(key *logsKey) [capData]found {
 // readBack judges what lies behind what is settled. If the last batch that is settled is not where it was, the log has lost
 // its tail: what was settled above the end of that batch's leader epoch is forgotten first.
 func (m *model) readBack(p *journal.Partition, l *log, fold *journal.Fold) {
-	if !m.rules.settledNotChecked && p.PhysicalEnd > 0 && p.Marker >= 0 && !l.has(p.Last, uint8(p.PhysicalEnd)) {
+	if !m.rules.settledNotChecked && p.PhysicalEnd > 0 && p.Marker >= 0 && !m.has(l, p.Last, uint8(p.PhysicalEnd)) {
 		end := min(translate.Physical(l.epochEnd(int(p.Last.Epoch))), p.PhysicalEnd-1)
 		if err := p.CutAt(end); err != nil {
 			panic(err)
@@ -91,12 +91,17 @@ func (m *model) readBack(p *journal.Partition, l *log, fold *journal.Fold) {
 	p.Finish()
 }
 
-// has says whether the batch that ends at end is the one that m names.
-func (l *log) has(m journal.Mark, end uint8) bool {
+// has says whether the batch that ends at end is the one that last names. Owner and sequence do not tell one marker from its
+// second copy; the leader epoch does.
+func (m *model) has(l *log, last journal.Mark, end uint8) bool {
 	var base uint8
 	for _, b := range l.all() {
 		if base+b.width() == end {
-			return inLog(b, base).Is(m)
+			x := inLog(b, base)
+			if m.rules.leaderNotCompared {
+				return x.Owner == last.Owner && x.Sequence == last.Sequence
+			}
+			return x.Is(last) && x.Epoch == last.Epoch
 		}
 		base += b.width()
 	}
@@ -197,10 +202,14 @@ func (m *model) number(content string) uint16 {
 func partition(part uint8) journal.TP { return journal.TP{Topic: "t", Partition: int32(part)} }
 
 func inLog(b batch, base uint8) journal.Batch {
+	sequence := int32(b.seq)
+	if b.kind == marker {
+		sequence = -1
+	}
 	return journal.Batch{
 		Base: translate.Physical(base), Next: translate.Physical(base + b.width()),
 		Owner:    journal.Owner{ID: slotID, Epoch: int16(b.epoch)},
-		Sequence: int32(b.seq),
+		Sequence: sequence,
 		Marker:   b.kind == marker,
 		Epoch:    translate.RealEpoch(b.leader),
 	}

@@ -25,10 +25,10 @@ func TestModelPassesTheRules(t *testing.T) {
 			bounds{records: 2, parts: 1, owners: 2, window: 2, largest: 1, left: left{breaks: 1, markers: 1, settles: 1}}, rules{settled: true}},
 		{"a lost tail, three owners",
 			bounds{records: 2, parts: 1, owners: 3, window: 1, largest: 1, left: left{losses: 1}}, rules{}},
-		{"a lost tail and requests that land late",
-			bounds{records: 1, parts: 1, owners: 3, window: 1, largest: 1, left: left{losses: 1, breaks: 1}}, rules{}},
-		{"lost tails of both logs",
+		{"lost tails of both logs, requests that land late",
 			bounds{records: 1, parts: 1, owners: 2, window: 1, largest: 1, left: left{losses: 2, breaks: 1}}, rules{}},
+		{"a lost tail under settled records, a second marker",
+			bounds{records: 2, parts: 1, owners: 2, window: 1, largest: 1, left: left{losses: 1, markers: 1}}, rules{settled: true}},
 		{"a lost tail under settled records, three owners",
 			bounds{records: 1, parts: 1, owners: 3, window: 1, largest: 1, left: left{losses: 1}}, rules{settled: true}},
 		{"a lost tail under a settled record written between rounds",
@@ -122,4 +122,10 @@ func TestModelFindsOldRecordsCopiedWithoutCaution(t *testing.T) {
 func TestModelFindsALostTailBelowASettledRecordNotCut(t *testing.T) {
 	b := bounds{records: 1, parts: 1, owners: 2, window: 1, largest: 1, left: left{losses: 1, settles: 1}}
 	expectFound(t, b, rules{settled: true, settledNotChecked: true}, "where it is not")
+}
+
+// A marker that was lost comes again at the same place, but what was below it is another record now.
+func TestModelFindsALostMarkerThatIsWrittenAgainInItsPlace(t *testing.T) {
+	b := bounds{records: 2, parts: 1, owners: 2, window: 1, largest: 1, left: left{losses: 1, markers: 1}}
+	expectFound(t, b, rules{settled: true, leaderNotCompared: true}, "where it is not")
 }

@@ -28,6 +28,7 @@ type rules struct {
 	dropFailed         bool
 	leadersNotWatched  bool
 	settledNotChecked  bool // the last batch settled is not looked for at recovery
+	leaderNotCompared  bool // it is looked for by owner and sequence alone
 	anyBase            bool // an ack is taken whatever base offset it has
 }
 

@@ -131,3 +131,18 @@ func TestTraceMarkerLostUncleanly(t *testing.T) {
 		t.Errorf("%d strays, expected the batch at 2 alone", strays)
 	}
 }
+
+// The target loses the end of its log with the new owner's marker, its first batch lands lower, and the coordinator's retry
+// writes the marker again exactly where it was. By owner and sequence the last batch that was settled is in its place.
+func TestTraceMarkerWrittenAgainWhereItWasLost(t *testing.T) {
+	b := bounds{records: 2, parts: 1, owners: 3, window: 1, largest: 1, left: left{losses: 1, markers: 1}}
+	send := func(e uint8) []step { return []step{{op: sendData, epoch: e}, {op: landData, epoch: e}} }
+	steps := script(
+		begin(1), []step{{op: settle, epoch: 1}}, claimed(1), send(1),
+		[]step{{op: takeOver}, {op: writeMarker}, {op: writeMarkerTwice, n: 1}, {op: recoverOwner, epoch: 2}, {op: settle, epoch: 2}},
+		claimed(2),
+		[]step{{op: lose, n: 1, count: 2}}, send(2), []step{{op: landLate, n: oneLate}},
+	)
+	expectWrong(t, b, rules{settled: true, leaderNotCompared: true}, steps)
+	expectFine(t, b, rules{settled: true}, script(steps, begin(3)), -1, -1) // both are copied again
+}
