@@ -146,7 +146,10 @@ func (c *Client) send(ctx context.Context, method, path string, body []byte, str
 	}
 	resp, err := c.client().Do(req)
 	if err != nil {
-		return nil, fmt.Errorf("ask the admin interface: %w", err)
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		return nil, &cutover.Error{Code: "unreachable", Message: fmt.Sprintf("the admin interface does not answer: %v", err), Hint: "is switchback running there? name its address with --admin"}
 	}
 	if resp.StatusCode/100 == 2 {
 		return resp, nil

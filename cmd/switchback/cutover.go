@@ -1,0 +1,266 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/switchback-proxy/switchback/internal/admin"
+	"github.com/switchback-proxy/switchback/internal/cutover"
+)
+
+func cutoverCommand(o *options) *cobra.Command {
+	var order admin.CutoverOrder
+	var force, detach bool
+	var maxPause time.Duration
+	c := &cobra.Command{
+		Use: "cutover --to CLUSTER", Short: "Move all clients to the standby, and show how it goes",
+		Long: "Move all clients to the standby. Exit code 0: they are there; 1: it went back, clients are where they were; 2: it was not tried.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if order.To == "" {
+				return usageError{errors.New("say where to with --to")}
+			}
+			if force {
+				order.Mode = "forced"
+			}
+			if maxPause < 0 {
+				return usageError{errors.New("--max-pause is negative")}
+			}
+			if maxPause > 0 {
+				order.MaxPause = maxPause.String()
+			}
+			return startCutover(cmd.Context(), o, order, detach)
+		},
+	}
+	c.Flags().StringVar(&order.To, "to", "", "the cluster that becomes active")
+	c.Flags().StringVar(&order.VirtualCluster, "virtual-cluster", "", "which one, where there are several")
+	c.Flags().BoolVar(&order.DryRun, "dry-run", false, "read only: what would stand in the way")
+	c.Flags().BoolVar(&force, "force", false, "do without the active cluster")
+	c.Flags().BoolVar(&order.AcceptUnknownLoss, "accept-unknown-loss", false, "with --force, where a proxy that is cut off may still serve")
+	c.Flags().DurationVar(&maxPause, "max-pause", 0, "go back if clients would wait longer (default: as configured)")
+	c.Flags().BoolVar(&detach, "detach", false, "print the id and do not wait")
+	return c
+}
+
+func startCutover(ctx context.Context, o *options, order admin.CutoverOrder, detach bool) error {
+	client := o.client()
+	id, err := client.StartCutover(ctx, order)
+	if err != nil {
+		return err
+	}
+	if detach {
+		if o.json {
+			return printJSON(o.out, admin.CutoverID{ID: id})
+		}
+		_, err := fmt.Fprintln(o.out, id)
+		return err
+	}
+	view := newView(o)
+	last, err := follow(ctx, client, id, view.show)
+	if err != nil {
+		if ctx.Err() != nil {
+			fmt.Fprintf(o.err, "\nnobody watches cutover %s now; it goes on. End it with: switchback abort %s\n", id, id)
+		}
+		return err
+	}
+	return view.finish(last)
+}
+
+const (
+	reconnectFor   = 30 * time.Second // how long a stream that broke is tried again
+	reconnectEvery = 500 * time.Millisecond
+)
+
+// follow calls show with each state of a cutover until its end. A broken stream is opened again: the cutover goes on
+// meanwhile.
+func follow(ctx context.Context, client *admin.Client, id string, show func(admin.Cutover)) (admin.Cutover, error) {
+	var last admin.Cutover
+	lost := time.Time{}
+	for {
+		err := client.Events(ctx, id, func(c admin.Cutover) bool {
+			last, lost = c, time.Time{}
+			show(c)
+			return true
+		})
+		if err == nil && last.Over() {
+			return last, nil
+		}
+		var refused *cutover.Error
+		if ctx.Err() != nil || errors.As(err, &refused) && refused.Code == cutover.CodeNotFound {
+			return last, err
+		}
+		if lost.IsZero() {
+			lost = time.Now()
+		}
+		if time.Since(lost) > reconnectFor {
+			return last, fmt.Errorf("cutover %s: %w", id, err)
+		}
+		timer := time.NewTimer(reconnectEvery)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return last, ctx.Err()
+		case <-timer.C:
+		}
+	}
+}
+
+// view shows a cutover on a terminal by one line a phase, of which the last is drawn over, elsewhere by lines that stay.
+type view struct {
+	o       *options
+	w       io.Writer // where progress goes: with --json not to where the result goes
+	p       painter
+	live    bool
+	printed int // phases whose line stands
+	pending bool
+}
+
+func newView(o *options) *view {
+	w := o.out
+	if o.json {
+		w = o.err
+	}
+	live := isTerminal(w)
+	return &view{o: o, w: w, p: painter{on: live}, live: live}
+}
+
+func (v *view) show(c admin.Cutover) {
+	for i, ph := range c.Phases {
+		over := i < len(c.Phases)-1 || c.Over()
+		if i < v.printed || ph.Phase == "Done" {
+			continue
+		}
+		if !over && !v.live {
+			continue
+		}
+		v.clear()
+		mark := v.p.yellow("…")
+		switch {
+		case over && c.Phase == "Aborted" && i == len(c.Phases)-1:
+			mark = v.p.red("✗")
+		case over:
+			mark = v.p.green("✓")
+		}
+		took := ph.Millis
+		if !over {
+			took = time.Since(ph.StartedAt).Milliseconds()
+		}
+		fmt.Fprintf(v.w, "%s %-12s %9s  %s", mark, ph.Phase, millis(max(took, 0)), v.p.soft(factsLine(ph.Facts)))
+		if over {
+			fmt.Fprintln(v.w)
+			v.printed = i + 1
+		} else {
+			v.pending = true
+		}
+	}
+	if c.Error != nil && !c.Over() && v.live {
+		v.clear()
+		fmt.Fprintf(v.w, "%s %s", v.p.yellow("…"), c.Error.Message)
+		v.pending = true
+	}
+}
+
+// clear takes away the line that is drawn over.
+func (v *view) clear() {
+	if v.pending {
+		fmt.Fprint(v.w, "\r\x1b[2K")
+		v.pending = false
+	}
+}
+
+func factsLine(facts map[string]any) string {
+	var parts []string
+	for name, value := range facts {
+		if f, ok := value.(float64); ok && f == float64(int64(f)) {
+			value = number(int64(f))
+		}
+		parts = append(parts, fmt.Sprintf("%s %v", strings.ReplaceAll(name, "_", " "), value))
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, ", ")
+}
+
+// finish says how it ended; going back is an error.
+func (v *view) finish(c admin.Cutover) error {
+	v.clear()
+	if v.o.json {
+		if err := printJSON(v.o.out, c); err != nil {
+			return err
+		}
+	}
+	if c.Phase == "Done" {
+		switch {
+		case v.o.json:
+		case c.DryRun:
+			fmt.Fprintln(v.o.out, v.p.green("nothing stands in the way of a move to "+c.To))
+		default:
+			fmt.Fprintf(v.o.out, "%s is active; clients waited at most %s; lost records: %d\n", v.p.green(c.To), v.p.bold(millis(c.PauseMillis)), c.Lost.Records)
+		}
+		return nil
+	}
+	if c.Error == nil {
+		return fmt.Errorf("cutover %s ended in phase %s", c.ID, c.Phase)
+	}
+	if !c.DryRun {
+		fmt.Fprintf(v.o.err, "%s stays active; clients waited at most %s\n", c.From, millis(c.PauseMillis))
+	}
+	return c.Error
+}
+
+func abortCommand(o *options) *cobra.Command {
+	var vc string
+	c := &cobra.Command{
+		Use: "abort [ID]", Short: "End a running cutover that is not committed; clients stay where they are", Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client := o.client()
+			id, err := runningCutover(cmd.Context(), client, vc, args)
+			if err != nil {
+				return err
+			}
+			if _, err := client.Abort(cmd.Context(), id); err != nil {
+				return err
+			}
+			last, err := follow(cmd.Context(), client, id, func(admin.Cutover) {})
+			if err != nil {
+				return err
+			}
+			if o.json {
+				return printJSON(o.out, last)
+			}
+			_, err = fmt.Fprintf(o.out, "cutover %s is %s; %s stays active; clients waited at most %s\n", id, last.Phase, last.From, millis(last.PauseMillis))
+			return err
+		},
+	}
+	c.Flags().StringVar(&vc, "virtual-cluster", "", "which one, where there are several")
+	return c
+}
+
+// runningCutover is the id given, or that of the one cutover that runs.
+func runningCutover(ctx context.Context, client *admin.Client, vc string, args []string) (string, error) {
+	if len(args) == 1 {
+		return args[0], nil
+	}
+	st, err := client.Status(ctx, admin.StatusQuery{})
+	if err != nil {
+		return "", err
+	}
+	var ids []string
+	for _, one := range st.VirtualClusters {
+		if (vc == "" || one.Name == vc) && one.Cutover != nil && !one.Cutover.Over() {
+			ids = append(ids, one.Cutover.ID)
+		}
+	}
+	switch len(ids) {
+	case 0:
+		return "", errors.New("no cutover runs")
+	case 1:
+		return ids[0], nil
+	}
+	return "", usageError{fmt.Errorf("several cutovers run: %s; name one", strings.Join(ids, ", "))}
+}
