@@ -428,12 +428,15 @@ func (w *produceWalk) answer() error {
 func (w *produceWalk) topic(f fields) error {
 	c := w.c
 	var topic *Topic
-	var physical, name []byte
+	var physical, name, message, shown []byte // the latter two in texts
 	var id [16]byte
 	if c.version >= 13 {
 		real := f.UUID()
 		topic, id = c.route.byPhysical[real], c.route.virtualID(real)
 		w.m.uuid(id)
+		if !c.route.names.IsIdentity() {
+			message, shown = c.namesBehind(topic, id)
+		}
 	} else {
 		physical = bytes.Clone(f.str())
 		if name = c.s.shown.virtual(c, physical); name == nil {
@@ -441,17 +444,24 @@ func (w *produceWalk) topic(f fields) error {
 		}
 		topic = c.route.Topics[string(name)]
 		w.m.str(name)
+		message, shown = physical, name
 	}
 	n := f.array()
 	w.m.array(n)
 	for ; n > 0 && w.r.Err() == nil; n-- {
-		w.partition(f, topic, id, physical, name)
+		w.partition(f, topic, producedName{id, name}, message, shown)
 	}
 	w.m.copyTags(f, 0)
 	return nil
 }
 
-func (w *produceWalk) partition(f fields, topic *Topic, id [16]byte, physical, name []byte) {
+// producedName is what the client calls a topic: by id or by name.
+type producedName struct {
+	id   [16]byte
+	name []byte
+}
+
+func (w *produceWalk) partition(f fields, topic *Topic, called producedName, physical, shown []byte) {
 	m, v := &w.m, w.c.version
 	partition, code := f.Int32(), f.Int16()
 	part := topic.partition(partition)
@@ -459,7 +469,7 @@ func (w *produceWalk) partition(f fields, topic *Topic, id [16]byte, physical, n
 	m.int16(code)
 	m.int64(part.shownOffset(f.Int64()))
 	m.int64(f.Int64())
-	w.c.produce.told(w.c, id, name, partition, code)
+	w.c.produce.told(w.c, called, partition, code)
 	if v >= 5 {
 		m.int64(part.shownOffset(f.Int64()))
 	}
@@ -468,10 +478,10 @@ func (w *produceWalk) partition(f fields, topic *Topic, id [16]byte, physical, n
 		m.array(n)
 		for ; n > 0 && w.r.Err() == nil; n-- {
 			m.int32(f.Int32())
-			m.str(renamed(f.str(), physical, name))
+			m.str(renamed(f.str(), physical, shown))
 			m.copyTags(f, 0)
 		}
-		m.str(renamed(f.str(), physical, name))
+		m.str(renamed(f.str(), physical, shown))
 	}
 	if m.flexible {
 		w.c.showLeader(f, m, part, 0)
@@ -487,10 +497,10 @@ func renamed(text, physical, virtual []byte) []byte {
 }
 
 // told lets the guard know how a batch fared.
-func (p *produceCall) told(c *call, id [16]byte, name []byte, partition int32, code int16) {
+func (p *produceCall) told(c *call, called producedName, partition int32, code int16) {
 	for i := range p.parts {
 		part := &p.parts[i]
-		if part.producer == nil || part.partition != partition || part.id != id || !bytes.Equal(part.name, name) {
+		if part.producer == nil || part.partition != partition || part.id != called.id || !bytes.Equal(part.name, called.name) {
 			continue
 		}
 		c.route.seam.told(part.producer, code == 0)
@@ -537,18 +547,32 @@ func (c *call) mergeProduce(message []byte, bodyAt int, out *wire.Writer) error 
 }
 
 func (c *call) showProduced(p *kmsg.ProduceResponseTopicPartition, topic *Topic, t *kmsg.ProduceResponseTopic, physical string) {
-	part := topic.partition(p.Partition)
+	part, called := topic.partition(p.Partition), producedName{name: []byte(t.Topic)}
+	shown := []byte(t.Topic)
+	if c.version >= 13 {
+		called = producedName{id: t.TopicID}
+		before, after := c.namesBehind(topic, t.TopicID)
+		physical, shown = string(before), after
+	}
 	p.BaseOffset, p.LogStartOffset = part.shownOffset(p.BaseOffset), part.shownOffset(p.LogStartOffset)
 	p.CurrentLeader.LeaderID, p.CurrentLeader.LeaderEpoch = c.shownLeader(part, p.CurrentLeader.LeaderID, p.CurrentLeader.LeaderEpoch)
-	if c.version < 13 {
-		p.ErrorMessage = words(p.ErrorMessage, physical, t.Topic)
-		for i := range p.ErrorRecords {
-			p.ErrorRecords[i].ErrorMessage = words(p.ErrorRecords[i].ErrorMessage, physical, t.Topic)
-		}
-		c.produce.told(c, [16]byte{}, []byte(t.Topic), p.Partition, p.ErrorCode)
-		return
+	p.ErrorMessage = words(p.ErrorMessage, physical, string(shown))
+	for i := range p.ErrorRecords {
+		p.ErrorRecords[i].ErrorMessage = words(p.ErrorRecords[i].ErrorMessage, physical, string(shown))
 	}
-	c.produce.told(c, t.TopicID, nil, p.Partition, p.ErrorCode)
+	c.produce.told(c, called, p.Partition, p.ErrorCode)
+}
+
+// namesBehind are the names of a topic that is known by its virtual id; nil if they are not known.
+func (c *call) namesBehind(topic *Topic, id [16]byte) (physical, virtual []byte) {
+	name := c.s.p.known.name(id)
+	if topic != nil {
+		name = topic.Name
+	}
+	if name == "" {
+		return nil, nil
+	}
+	return c.s.shown.physical(c, []byte(name)), []byte(name)
 }
 
 // produceAnswer adds what is answered here to a virtual answer.

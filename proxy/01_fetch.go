@@ -147,10 +147,11 @@ func (w *fetchRequest) topic() {
 			w.m.int32(last)
 		}
 		if v >= 5 {
-			w.m.int64(w.Int64())
+			w.Int64()
+			w.m.int64(-1) // a replica's
 		}
 		w.m.int32(w.Int32())
-		w.m.copyTags(w.fields, 0)
+		w.m.copyTags(w.fields, 2) // directory and high watermark are a replica's
 	}
 	w.m.copyTags(w.fields, 0)
 }

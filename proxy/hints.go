@@ -15,6 +15,7 @@ const (
 	tagLeader      = 0
 	tagDiverging   = 0
 	tagFetchLeader = 1
+	tagSnapshot    = 2 // between controllers
 	tagNodes       = 0
 )
 
@@ -55,6 +56,11 @@ func (c *call) showFetchTags(f fields, m *maker, part *Partition) {
 			m.int32(node)
 			m.int32(epoch)
 			copyBytes(f, m, size-8)
+		case tagSnapshot:
+			f.Skip(12)
+			m.int64(-1)
+			m.int32(-1)
+			copyBytes(f, m, size-12)
 		default:
 			return false
 		}
