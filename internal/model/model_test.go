@@ -113,6 +113,17 @@ func TestModelFindsThatLeaderEpochsAreNotWatched(t *testing.T) {
 	expectFound(t, bounds{records: 1, parts: 1, owners: 2, window: 1, largest: 1, left: left{losses: 1}}, rules{leadersNotWatched: true}, "at rest")
 }
 
+func TestModelFindsThatTheJournalsLeaderIsNotWatched(t *testing.T) {
+	b := bounds{records: 1, parts: 1, owners: 1, window: 1, largest: 1, left: left{losses: 1}}
+	expectFound(t, b, rules{journalNotWatched: true}, "at rest")
+}
+
+// An ack under a new leader epoch, before that was looked at, must not replace the epoch that is asked for.
+func TestModelFindsThatTheEpochOfTheLastAckIsAsked(t *testing.T) {
+	b := bounds{records: 1, parts: 1, owners: 2, window: 1, largest: 1, left: left{losses: 1}}
+	expectFound(t, b, rules{lastAckAsked: true}, "the live map")
+}
+
 func TestModelFindsOldRecordsCopiedWithoutCaution(t *testing.T) {
 	b := bounds{records: 1, parts: 1, owners: 1, window: 1, largest: 1, left: left{forgets: 1, breaks: 1}}
 	expectFound(t, b, rules{anyBase: true}, "published")

@@ -230,6 +230,7 @@ func (m *model) publish(s *state, e uint8, r round, base uint8) {
 	o, l := &s.owners[e-1], &s.logs[r.part+1]
 	c := &o.parts[r.part]
 	c.end = base + r.count
+	c.fresh = m.rules.lastAckAsked && c.leader != l.leader
 	if e == s.given {
 		a := m.acked(ack{c.live, r.claim(e), base, c.leader})
 		if !a.ok {
@@ -349,10 +350,13 @@ func (m *model) watch(s *state, e, i uint8) bool {
 		seen, end = &o.parts[i-1].leader, o.parts[i-1].end
 	}
 	l := &s.logs[i]
-	if o.phase != running && o.phase != recovered || m.rules.leadersNotWatched || *seen == l.leader {
+	if o.phase != running && o.phase != recovered || m.rules.leadersNotWatched || m.rules.journalNotWatched && i == 0 || *seen == l.leader {
 		return false
 	}
 	*seen = l.leader
+	if i > 0 && o.parts[i-1].fresh {
+		return true // asks for the end of an epoch that began after the loss
+	}
 	if l.leaderStart < end {
 		o.halt()
 	}

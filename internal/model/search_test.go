@@ -27,6 +27,8 @@ type rules struct {
 	reuseClaimSequence bool
 	dropFailed         bool
 	leadersNotWatched  bool
+	journalNotWatched  bool // only the data partitions' leaders are
+	lastAckAsked       bool // the epoch asked for is that of the last ack, not that of the last look
 	settledNotChecked  bool // the last batch settled is not looked for at recovery
 	leaderNotCompared  bool // it is looked for by owner and sequence alone
 	anyBase            bool // an ack is taken whatever base offset it has

@@ -146,6 +146,7 @@ type copied struct {
 	end     uint8  // the log's end by what was acked or read
 	live    uint16 // the newest owner's journal.Partition, as a number of m.contents
 	leader  uint8  // the leader epoch seen
+	fresh   bool   // the last ack was under a leader epoch not looked at yet; only if lastAckAsked
 	at      places
 }
 

@@ -173,7 +173,7 @@ func (m *model) check(s *state) (why string, rest bool) {
 
 // blind: an owner that does not watch rests whatever elections there were.
 func (m *model) blind(o *owner) bool {
-	return m.rules.leadersNotWatched && o != nil && o.phase == running && o.used() == 0
+	return (m.rules.leadersNotWatched || m.rules.journalNotWatched) && o != nil && o.phase == running && o.used() == 0
 }
 
 func (m *model) checkReplay(s *state, part uint8, f found) string {
