@@ -271,7 +271,7 @@ func TestErrorsHaveOneShapeAndAStatus(t *testing.T) {
 		{"/v1/cutovers", js, `{"to":"green"}`, 400, codeBadRequest},
 		{"/v1/cutovers", js, `{"virtual_cluster":"x","to":"green"}`, 404, cutover.CodeNotFound},
 		{"/v1/cutovers", js, `{} {}`, 400, codeBadRequest},
-		{"/v1/cutovers", "text/plain", `{"virtual_cluster":"main","to":"green"}`, 400, codeBadRequest},
+		{"/v1/cutovers", "text/plain", `{"virtual_cluster":"main","to":"blue"}`, 400, cutover.CodeBadTarget},
 		{"/v1/cutovers/x/abort", js, ``, 404, cutover.CodeNotFound},
 		{"/v1/rehearsals", js, `{}`, 501, cutover.CodeNotBuilt},
 	} {
