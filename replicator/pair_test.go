@@ -136,16 +136,21 @@ type written struct {
 // rule, transactions by the marker that ends them.
 func (s *side) read(t *testing.T, topic string, partition int32) []written {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
 	info := s.kafka.TopicInfo(topic)
 	end := translate.Physical(s.kafka.PartitionInfo(topic, partition).LastStableOffset)
 	start := translate.Physical(s.kafka.PartitionInfo(topic, partition).LogStartOffset)
 	c := &journal.Cursor{Topic: topic, ID: info.TopicID, Partition: partition, Next: start, Done: start >= end}
+	return readLog(t, s.client, c, end)
+}
+
+func readLog(t *testing.T, client *kgo.Client, c *journal.Cursor, end translate.Physical) []written {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
 	codecs := batch.NewCodecs(0)
 	var out []written
 	open := map[int64][]written{}
-	err := journal.Read(ctx, s.client, []*journal.Cursor{c}, func(c *journal.Cursor, b journal.Batch, raw []byte) error {
+	err := journal.Read(ctx, client, []*journal.Cursor{c}, func(c *journal.Cursor, b journal.Batch, raw []byte) error {
 		c.Done = raw == nil || b.Next >= end
 		switch {
 		case raw == nil || b.Base >= end:
