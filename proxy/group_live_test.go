@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -71,22 +72,31 @@ func (m *liveMember) told() (id string, generation int32, calls int, partitions 
 	return id, generation, m.calls, partitions
 }
 
-// settled waits until members share n partitions, each with one, and all are in one generation.
+// settled waits until members share n partitions, each has some, all are in one generation, and no callback has come for a
+// while: the library sets the generation before it makes the last one.
 func (x *live) settled(n int, members ...*liveMember) {
 	x.t.Helper()
+	const quiet = 40 // looks in a row without a change
+	before, same := "", 0
 	testkit.Eventually(x.t, 15*time.Second, "the group is stable", func() bool {
 		var all []int32
 		generations := map[int32]bool{}
+		now := ""
 		for _, m := range members {
-			_, generation, _, partitions := m.told()
+			_, generation, calls, partitions := m.told()
 			if len(partitions) == 0 {
 				return false
 			}
 			all = append(all, partitions...)
 			generations[generation] = true
+			now += fmt.Sprint(generation, calls, partitions)
 		}
+		if now != before {
+			before, same = now, 0
+		}
+		same++
 		slices.Sort(all)
-		return len(all) == n && len(slices.Compact(all)) == n && len(generations) == 1
+		return len(all) == n && len(slices.Compact(all)) == n && len(generations) == 1 && same >= quiet
 	})
 }
 
@@ -263,4 +273,86 @@ func TestGroupRecordsAreSavedAtRebalances(t *testing.T) {
 		rec := saved["g"]
 		return rec.Leader == id && rec.Sessions[id] == control.MemberTimeouts{SessionMillis: 2000, RebalanceMillis: 5000}
 	})
+}
+
+// rawLive is a raw connection to the proxy, in a client's name.
+func (x *live) rawLive(clientID string) *brokerConn {
+	x.t.Helper()
+	conn, err := dialTCP(x.ctx, x.p.Addr().String())
+	mustNoError(x.t, "connect", err)
+	b := newBrokerConn(conn, clientID)
+	x.t.Cleanup(b.close)
+	return b
+}
+
+func rawJoin(id string) *kmsg.JoinGroupRequest {
+	m := rawMember{group: "g", id: id, topics: []string{"orders"}, session: 6000}
+	return m.joinRequest()
+}
+
+// rawJoinID joins until the member has an id.
+func (x *live) rawJoinID(conn *brokerConn) string {
+	x.t.Helper()
+	r, err := conn.ask(x.ctx, rawJoin(""))
+	mustNoError(x.t, "join", err)
+	resp := r.(*kmsg.JoinGroupResponse)
+	if resp.ErrorCode != kerr.MemberIDRequired.Code {
+		x.t.Fatalf("code %d", resp.ErrorCode)
+	}
+	return resp.MemberID
+}
+
+func TestJoinsThatArePendingAtTheGateAreAnsweredAndNewOnesWait(t *testing.T) {
+	x := startLive(t, map[string]translate.Names{"blue": {}, "green": {}}, nil)
+	first, second, third := x.rawLive("a"), x.rawLive("b"), x.rawLive("c")
+	id := x.rawJoinID(first)
+	_, err := first.ask(x.ctx, rawJoin(id))
+	mustNoError(t, "join", err)
+	answers := make(chan kmsg.Response, 2)
+	errs := make(chan error, 2)
+	join := func(conn *brokerConn, id string) {
+		resp, err := conn.ask(x.ctx, rawJoin(id))
+		errs <- err
+		answers <- resp
+	}
+	pending := x.rawJoinID(second)
+	go join(second, pending) // waits for the first to rejoin, which it does not
+	testkit.Eventually(t, 5*time.Second, "the group rebalances", func() bool {
+		groups, err := x.p.describe(x.ctx, "blue", []string{"g"})
+		return err == nil && groups["g"].State == "PreparingRebalance"
+	})
+	_, err = x.p.PrepareGroups(x.ctx, "green")
+	mustNoError(t, "prepare", err)
+	mustNoError(t, "hold", x.p.Hold(x.ctx))
+	ctx, cancel := context.WithTimeout(x.ctx, 2*time.Second)
+	defer cancel()
+	mustNoError(t, "the drain waits for no JoinGroup", x.p.Drain(ctx))
+	go join(third, "") // at the gate
+	facts, err := x.p.CheckGroups(x.ctx)
+	mustNoError(t, "check", err)
+	if facts.Barrier != 1 {
+		t.Fatalf("facts %+v", facts)
+	}
+	x.p.Publish(x.emptyRoute(2, "green", "blue"))
+	x.p.Release()
+	x.p.RetireGroups(x.ctx, "blue")
+	codes := map[int16]bool{}
+	for range 2 {
+		mustNoError(t, "join", <-errs)
+		codes[(<-answers).(*kmsg.JoinGroupResponse).ErrorCode] = true
+	}
+	if !codes[kerr.NotCoordinator.Code] || !codes[kerr.MemberIDRequired.Code] {
+		t.Fatalf("codes %v", codes)
+	}
+	r, err := second.ask(x.ctx, rawJoin(pending)) // as a client does then, with the id that it has
+	mustNoError(t, "join", err)
+	resp := r.(*kmsg.JoinGroupResponse)
+	if resp.ErrorCode != kerr.MemberIDRequired.Code || resp.MemberID == pending {
+		t.Fatalf("code %d, id %s", resp.ErrorCode, resp.MemberID)
+	}
+	r, err = second.ask(x.ctx, rawJoin(resp.MemberID))
+	mustNoError(t, "join", err)
+	if resp := r.(*kmsg.JoinGroupResponse); resp.ErrorCode != 0 || resp.LeaderID != resp.MemberID {
+		t.Fatalf("%+v", resp)
+	}
 }

@@ -30,7 +30,7 @@ const (
 	// generationTime is how long PrepareGroups waits for a heartbeat of groups whose generation nobody knows: clients
 	// send one every 3 s.
 	generationTime = 4 * time.Second
-	// recheckTime bounds what a single group may cost while clients wait at the gate; a barrier is the lesser evil then.
+	// recheckTime bounds what changed groups may cost while clients wait at the gate; a barrier is the lesser evil then.
 	recheckTime = time.Second
 	// transplantTries: a coordinator that moves, or a broker that picks another leader, is tried again.
 	transplantTries = 3
@@ -67,8 +67,9 @@ func (p *Proxy) CheckGroups(ctx context.Context) (GroupFacts, error) {
 	return p.arrangeGroups(ctx, recheckTime, 0)
 }
 
-// arrangeGroups brings every group into one of the states of GroupFacts. each bounds the time for one group, 0: as ctx.
-func (p *Proxy) arrangeGroups(ctx context.Context, each, waitGeneration time.Duration) (GroupFacts, error) {
+// arrangeGroups brings every group into one of the states of GroupFacts. atMost bounds the time for groups that have to be
+// made, 0: as ctx.
+func (p *Proxy) arrangeGroups(ctx context.Context, atMost, waitGeneration time.Duration) (GroupFacts, error) {
 	began := time.Now()
 	from := p.groups.move.from
 	names, err := p.list(ctx, from)
@@ -82,8 +83,12 @@ func (p *Proxy) arrangeGroups(ctx context.Context, each, waitGeneration time.Dur
 	if err != nil {
 		return GroupFacts{}, err
 	}
-	a := arranging{p: p, from: from, to: p.groups.move.to, each: each, facts: GroupFacts{Reasons: map[string]string{}}}
+	a := arranging{p: p, from: from, to: p.groups.move.to, facts: GroupFacts{Reasons: map[string]string{}}}
 	a.retire = map[string][]kmsg.LeaveGroupRequestMember{}
+	if atMost > 0 {
+		a.until = began.Add(atMost)
+	}
+	a.dropGone(ctx, groups)
 	var running sync.WaitGroup
 	slots := make(chan struct{}, parallelGroups)
 	for _, g := range groups {
@@ -125,7 +130,7 @@ func (p *Proxy) awaitGenerations(ctx context.Context, names []string, atMost tim
 type arranging struct {
 	p        *Proxy
 	from, to string
-	each     time.Duration
+	until    time.Time // for making groups; zero: as the context
 
 	mu     sync.Mutex // guards facts and retire
 	facts  GroupFacts
@@ -159,9 +164,9 @@ func (a *arranging) group(ctx context.Context, g describedGroup) {
 }
 
 func (a *arranging) transplant(ctx context.Context, g describedGroup, shadow *shadowGroup) error {
-	if a.each > 0 {
+	if !a.until.IsZero() {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, a.each)
+		ctx, cancel = context.WithDeadline(ctx, a.until)
 		defer cancel()
 	}
 	for try := 1; ; try++ {
@@ -173,6 +178,16 @@ func (a *arranging) transplant(ctx context.Context, g describedGroup, shadow *sh
 		}
 		a.p.groups.coordinators().forget(a.to, g.Group)
 	}
+}
+
+// dropGone undoes what was prepared for groups that the active cluster has no more.
+func (a *arranging) dropGone(ctx context.Context, groups map[string]describedGroup) {
+	for _, s := range a.p.groups.table().shadowsOn(a.to) {
+		if _, there := groups[s.group]; !there {
+			a.dismiss(ctx, s)
+		}
+	}
+	a.p.groups.table().forgetGone(a.to, groups)
 }
 
 // dismiss takes a shadow out of the standby's group.

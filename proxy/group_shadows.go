@@ -104,6 +104,23 @@ func (t *groupTable) forgetCluster(cluster string) {
 	}
 }
 
+// forgetGone forgets the groups that the active cluster has no more, while clients of theirs may still try to join on it.
+func (t *groupTable) forgetGone(to string, groups map[string]describedGroup) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for name, st := range t.byName {
+		if _, there := groups[name]; there {
+			continue
+		}
+		if st.barrier != nil && st.barrier.cluster == to {
+			st.barrier = nil
+		}
+		if st.shadow == nil && st.barrier == nil {
+			delete(t.byName, name)
+		}
+	}
+}
+
 // lowerAll takes away all barriers on a cluster.
 func (t *groupTable) lowerAll(cluster string) {
 	t.mu.Lock()

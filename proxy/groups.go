@@ -102,7 +102,7 @@ type groupState struct {
 	members      map[string]memberInfo // by the id shown
 	shadow       *shadowGroup          // members that we keep for clients; nil if none
 	barrier      *barrier              // nil: none
-	seenAt       time.Time             // last call of a member
+	seenAt       time.Time             // last call of a member, or the first time that the group was heard of
 }
 
 // groupTable holds the groups of one virtual cluster.
@@ -122,10 +122,28 @@ func newGroupTable() *groupTable {
 func (t *groupTable) state(group string) *groupState {
 	st := t.byName[group]
 	if st == nil {
-		st = &groupState{maps: map[string]*groupMap{}, members: map[string]memberInfo{}, generation: unknownGeneration}
+		if len(t.byName)%staleCheck == staleCheck-1 {
+			t.forgetStale()
+		}
+		st = &groupState{maps: map[string]*groupMap{}, members: map[string]memberInfo{}, generation: unknownGeneration, seenAt: time.Now()}
 		t.byName[group] = st
 	}
 	return st
+}
+
+// Groups whose members died without a word are forgotten after staleTime, looked for whenever staleCheck new ones have come:
+// so group names that clients make up do not fill the memory.
+const (
+	staleTime  = 24 * time.Hour
+	staleCheck = 1024
+)
+
+func (t *groupTable) forgetStale() {
+	for name, st := range t.byName {
+		if st.shadow == nil && time.Since(st.seenAt) > staleTime {
+			delete(t.byName, name)
+		}
+	}
 }
 
 // mapOf is the mapping of a group on a cluster; never nil.

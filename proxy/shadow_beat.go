@@ -51,7 +51,7 @@ func (s *shadowGroup) beat(ctx context.Context, p *Proxy) {
 			}
 		}
 		for _, m := range members {
-			code, err := s.beatOne(ctx, conn, m)
+			code, err := heartbeat(ctx, conn, s.group, m, s.generation)
 			if err != nil || deniesCoordinator(code) {
 				p.groups.coordinators().forget(s.cluster, s.group)
 				conn.close()
@@ -63,10 +63,11 @@ func (s *shadowGroup) beat(ctx context.Context, p *Proxy) {
 	}
 }
 
-func (s *shadowGroup) beatOne(ctx context.Context, conn *brokerConn, m *shadowMember) (int16, error) {
+// heartbeat sends one heartbeat of a shadow member and returns the broker's code.
+func heartbeat(ctx context.Context, conn *brokerConn, group string, m *shadowMember, generation int32) (int16, error) {
 	req := kmsg.NewPtrHeartbeatRequest()
-	req.Version, req.Group, req.MemberID, req.InstanceID = heartbeatVersion, s.group, m.real, m.instanceID
-	req.Generation = s.generation
+	req.Version, req.Group, req.MemberID, req.InstanceID = heartbeatVersion, group, m.real, m.instanceID
+	req.Generation = generation
 	r, err := conn.ask(ctx, req)
 	if err != nil {
 		return 0, err

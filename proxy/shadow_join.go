@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -68,6 +69,7 @@ type joining struct {
 	ids       map[string]*shadowMember
 	leaderIn  chan struct{} // closed when the group has the leader
 	leaderWas sync.Once
+	settled   atomic.Int32 // the generation that the leader has finished; 0: none yet
 }
 
 // run returns when all members are in one stable generation, which it returns, with the protocol that the broker chose.
@@ -129,6 +131,9 @@ func (j *joining) member(ctx context.Context, m *shadowMember, leads bool) (int3
 	for {
 		generation, protocol, err := j.once(ctx, conn, m, leads)
 		if err == nil {
+			err = j.awaitLeader(ctx, conn, m, generation, leads)
+		}
+		if err == nil {
 			return generation, protocol, nil
 		}
 		if !errors.Is(err, errRejoin) {
@@ -138,6 +143,31 @@ func (j *joining) member(ctx context.Context, m *shadowMember, leads bool) (int3
 			return 0, "", err
 		}
 	}
+}
+
+// awaitLeader returns when the leader has finished the generation that the member is in. A member that rejoins a stable
+// group is told what it had before, and has to rejoin with the leader.
+func (j *joining) awaitLeader(ctx context.Context, conn *brokerConn, m *shadowMember, generation int32, leads bool) error {
+	if leads {
+		j.settled.Store(generation)
+		return nil
+	}
+	for j.settled.Load() != generation {
+		if j.settled.Load() > generation {
+			return errRejoin
+		}
+		code, err := heartbeat(ctx, conn, j.group, m, generation)
+		if err != nil {
+			return err
+		}
+		if err := j.judge(code, m); err != nil {
+			return err
+		}
+		if err := sleep(ctx, rejoinPause); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // errRejoin: the member has to join once more.
@@ -250,7 +280,7 @@ func (j *joining) assignments(joined *kmsg.JoinGroupResponse) ([]kmsg.SyncGroupR
 
 // watchLeader lets the others join as soon as the group lists the leader, whose own answer may wait for them.
 func (j *joining) watchLeader(ctx context.Context, m *shadowMember) {
-	for sleep(ctx, rejoinPause) == nil {
+	for pause := rejoinPause; sleep(ctx, pause) == nil; pause = min(2*pause, 100*time.Millisecond) {
 		groups, err := j.p.describe(ctx, j.cluster, []string{j.group})
 		if err != nil {
 			continue

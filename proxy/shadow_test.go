@@ -199,6 +199,68 @@ func TestChangedGroupIsMadeAnewAtTheGate(t *testing.T) {
 	mustNoError(t, "heartbeat", b.heartbeat())
 }
 
+func TestGroupThatOnlyCountedOnKeepsItsShadows(t *testing.T) {
+	x := newPair(t, nil)
+	a, b := x.member("g", "a", "orders"), x.member("g", "b", "orders")
+	gather(x, a, b)
+	_, err := x.p.PrepareGroups(x.ctx, "green")
+	mustNoError(t, "prepare", err)
+	shadow := x.p.groups.table().shadowOf("g", "green")
+	gather(x, a, b)
+	facts, err := x.p.CheckGroups(x.ctx)
+	mustNoError(t, "check", err)
+	if facts.Moved != 1 || x.p.groups.table().shadowOf("g", "green") != shadow {
+		t.Fatalf("facts %+v", facts)
+	}
+	x.publish(pairRoute(2, "green", "blue"))
+	mustNoError(t, "heartbeat", a.heartbeat())
+	mustNoError(t, "heartbeat", b.heartbeat())
+}
+
+func TestNewAssignmentIsBroughtToTheShadowsThatAreThere(t *testing.T) {
+	x := newPair(t, nil)
+	a, b, c := x.member("g", "a", "orders"), x.member("g", "b", "orders"), x.member("g", "c", "orders")
+	gather(x, a, b, c)
+	_, err := x.p.PrepareGroups(x.ctx, "green")
+	mustNoError(t, "prepare", err)
+	gather(x, c, a, b) // each has another partition now
+	facts, err := x.p.CheckGroups(x.ctx)
+	mustNoError(t, "check", err)
+	if facts.Moved != 1 || facts.Millis > 900 {
+		t.Fatalf("facts %+v", facts)
+	}
+	x.publish(pairRoute(2, "green", "blue"))
+	for _, d := range x.state("green", "g").Members {
+		for i, m := range []*rawMember{c, a, b} {
+			if d.ClientID == m.clientID && !bytes.Equal(d.MemberAssignment, assignmentFor("orders", int32(i))) {
+				t.Fatalf("%s has its former assignment on green", m.clientID)
+			}
+		}
+	}
+	for _, m := range []*rawMember{a, b, c} {
+		mustNoError(t, "heartbeat", m.heartbeat())
+	}
+}
+
+func TestShadowsOfAGroupThatIsGoneAreTakenOut(t *testing.T) {
+	x := newPair(t, nil)
+	a := x.member("g", "a", "orders")
+	gather(x, a)
+	_, err := x.p.PrepareGroups(x.ctx, "green")
+	mustNoError(t, "prepare", err)
+	mustNoError(t, "leave", a.leave())
+	req := kmsg.NewPtrDeleteGroupsRequest()
+	req.Groups = []string{"g"}
+	if code := x.send("c", req).(*kmsg.DeleteGroupsResponse).Groups[0].ErrorCode; code != 0 {
+		t.Fatalf("delete: %d", code)
+	}
+	facts, err := x.p.CheckGroups(x.ctx)
+	mustNoError(t, "check", err)
+	if g := x.state("green", "g"); facts.Groups != 0 || len(g.Members) != 0 {
+		t.Fatalf("facts %+v, %d members on green", facts, len(g.Members))
+	}
+}
+
 func TestRebalancingGroupStandsAtTheBarrier(t *testing.T) {
 	x := newPair(t, nil)
 	a, b := x.member("g", "a", "orders"), x.member("g", "b", "orders")
