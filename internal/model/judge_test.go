@@ -3,6 +3,7 @@ package model
 import (
 	"errors"
 	"fmt"
+	"hash/maphash"
 
 	"github.com/switchback-proxy/switchback/internal/journal"
 	"github.com/switchback-proxy/switchback/translate"
@@ -22,6 +23,17 @@ type found struct {
 
 // logsKey names a replay: the logs that are read. What their leaders know of producers is nothing to a reader.
 type logsKey [capLogs]log
+
+// replayAll judges the whole logs.
+func (m *model) replayAll(s *state) [capData]found {
+	h := maphash.Comparable(m.seed, s.logs)
+	f, ok := m.whole[h]
+	if !ok {
+		f = m.replay(s, [capLogs]uint8{s.logs[0].n, s.logs[1].n, s.logs[2].n})
+		m.whole[h] = f
+	}
+	return f
+}
 
 // replay judges the first n[i] batches of each log with the product's code.
 func (m *model) replay(s *state, n [capLogs]uint8) [capData]found {

@@ -38,7 +38,9 @@ type model struct {
 	bounds bounds
 	rules  rules
 
+	seed     maphash.Seed
 	replayed map[logsKey][capData]found
+	whole    map[uint64][capData]found // of whole logs, by their hash
 	acks     map[ack]acknowledged
 	numbers  map[string]uint16
 	contents []string
@@ -53,8 +55,8 @@ type successor struct {
 
 func newModel(b bounds, r rules) *model {
 	return &model{
-		bounds: b, rules: r,
-		replayed: map[logsKey][capData]found{}, acks: map[ack]acknowledged{}, numbers: map[string]uint16{},
+		bounds: b, rules: r, seed: maphash.MakeSeed(),
+		replayed: map[logsKey][capData]found{}, whole: map[uint64][capData]found{}, acks: map[ack]acknowledged{}, numbers: map[string]uint16{},
 	}
 }
 
@@ -270,8 +272,7 @@ type node struct {
 
 // search explores all states, at most limit of them (0: no limit), until one must not be.
 func (m *model) search(limit int) result {
-	seeds := [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
-	seen := map[[2]uint64]struct{}{}
+	seen := map[uint64]struct{}{} // by hash: of a million states two are taken for one once in 10^7 searches
 	var nodes []node
 	type open struct {
 		state state
@@ -280,7 +281,7 @@ func (m *model) search(limit int) result {
 	var level, deeper []open
 	var r result
 	visit := func(s *state, parent int32, p step) bool {
-		h := [2]uint64{maphash.Comparable(seeds[0], *s), maphash.Comparable(seeds[1], *s)}
+		h := maphash.Comparable(m.seed, *s)
 		if _, ok := seen[h]; ok {
 			return true
 		}

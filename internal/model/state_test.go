@@ -11,7 +11,7 @@ const (
 	capData    = 2           // data partitions
 	capLogs    = capData + 1 // the journal is log 0, data partition n is log n+1
 	capRecords = 3           // of the source, by partition
-	capLog     = 13          // batches
+	capLog     = 11          // batches
 	capWindow  = 2
 	capLate    = 4
 )

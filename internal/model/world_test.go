@@ -94,20 +94,26 @@ func (m *model) normalise(s *state) {
 	if s.left.losses > 0 || s.left.forgets > 0 {
 		return
 	}
+	m.forgetPowerless(s)
+}
+
+// forgetPowerless: where nothing can be lost or forgotten any more, the fence is for ever.
+func (m *model) forgetPowerless(s *state) {
 	fenced := func(i, e uint8) bool { return s.logs[i].producer().epoch > e }
-	for i, l := range s.late {
+	for i := range s.late {
+		l := &s.late[i]
 		if l.b.kind == nothing {
 			continue
 		}
 		p := s.logs[l.log].producer()
 		_, there := s.logs[l.log].lastFive(l.b, p)
 		if l.b.epoch < p.epoch || l.b.kind != marker && l.b.epoch == p.epoch && there {
-			s.late[i] = late{}
+			*l = late{}
+			sortLate(&s.late)
 		}
 	}
-	sortLate(&s.late)
 	for e := uint8(1); e < s.given; e++ {
-		powerless := true
+		powerless := s.owners[e-1].phase != stopped || s.owners[e-1].used() > 0
 		for i := range m.bounds.parts + 1 {
 			powerless = powerless && fenced(i, e)
 		}
@@ -141,11 +147,7 @@ func (m *model) check(s *state) (why string, rest bool) {
 	if s.wrong == moved {
 		return "a record is published in two places", false
 	}
-	var n [capLogs]uint8
-	for i := range n {
-		n[i] = s.logs[i].n
-	}
-	replayed := m.replay(s, n)
+	replayed := m.replayAll(s)
 	o := s.newest()
 	rest = o != nil && o.phase == running && o.used() == 0 && o.journalLeader == s.logs[0].leader || m.blind(o)
 	for part := range m.bounds.parts {
