@@ -151,9 +151,10 @@ func TestEveryPlanHasWorkForEachPhase(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		each := p.Warmup + p.Window + 400*time.Millisecond // and the start of the load
-		if took := time.Duration(p.measurements()) * each; took > p.Limit-2*time.Minute {
-			t.Errorf("%s: %d measurements take %v, the limit is %v", name, p.measurements(), took, p.Limit)
+		if took := p.measuring(); took > p.Limit-2*time.Minute {
+			t.Errorf("%s: the measurements alone take %v, the limit is %v", name, took, p.Limit)
+		} else {
+			t.Logf("%s: %v", name, took)
 		}
 	}
 	if _, err := planFor("ful", ""); err == nil {

@@ -72,10 +72,21 @@ const (
 
 // variants are measured in this order, round after round.
 func (p Phase) variants() []Variant {
-	if p.tls() {
+	switch {
+	case p.tls():
 		return []Variant{SpliceOnly, TLSOnly, Product}
+	case p.after():
+		return []Variant{Direct, SpliceOnly, Product}
 	}
 	return []Variant{Direct, SpliceOnly, CopyOnly, Product}
+}
+
+// limit is the relay that ratios are taken to: the least that does what the product must do in this phase.
+func (p Phase) limit() Variant {
+	if p.tls() {
+		return TLSOnly
+	}
+	return SpliceOnly
 }
 
 // Plan is what a run does.
@@ -85,8 +96,10 @@ type Plan struct {
 	MicroRounds int
 	Warmup      time.Duration
 	Window      time.Duration
-	FillBytes   int64 // of each topic that is read
-	Limit       time.Duration
+	// LatencyWindow is longer, since a high percentile needs many.
+	LatencyWindow time.Duration
+	FillBytes     int64 // of each topic that is read
+	Limit         time.Duration
 	// Spare is what is left of Limit when the measuring ends at the latest; what does not fit in before is left out.
 	Spare     time.Duration
 	Scenarios map[Phase][]Scenario
@@ -130,7 +143,7 @@ func defaultPlan() *Plan {
 	}
 	after := []Scenario{before[0], before[1], before[3], before[4], before[7], before[8]}
 	return &Plan{
-		Name: "default", Rounds: 3, MicroRounds: 3, Warmup: 500 * time.Millisecond, Window: 2200 * time.Millisecond,
+		Name: "default", Rounds: 3, MicroRounds: 3, Warmup: 500 * time.Millisecond, Window: 2 * time.Second, LatencyWindow: 3500 * time.Millisecond,
 		FillBytes: 800 << 20, Limit: 14*time.Minute + 30*time.Second, Spare: 20 * time.Second,
 		Scenarios: map[Phase][]Scenario{Before: before, BeforeTLS: {before[0], before[4], before[7]}, After: after},
 	}
@@ -153,7 +166,7 @@ func fullPlan() *Plan {
 		}
 	}
 	p := &Plan{
-		Name: "full", Rounds: 5, MicroRounds: 5, Warmup: time.Second, Window: 5 * time.Second, FillBytes: 1 << 30,
+		Name: "full", Rounds: 5, MicroRounds: 5, Warmup: time.Second, Window: 5 * time.Second, LatencyWindow: 10 * time.Second, FillBytes: 1 << 30,
 		Limit: 4 * time.Hour, Spare: time.Minute, Scenarios: map[Phase][]Scenario{},
 	}
 	for _, phase := range phases() {
@@ -165,16 +178,25 @@ func fullPlan() *Plan {
 func smokePlan() *Plan {
 	p := defaultPlan()
 	p.Name, p.Rounds, p.MicroRounds = "smoke", 2, 1
-	p.Warmup, p.Window, p.FillBytes, p.Limit = 100*time.Millisecond, 300*time.Millisecond, 8<<20, 6*time.Minute
+	p.Warmup, p.Window, p.LatencyWindow = 100*time.Millisecond, 300*time.Millisecond, 300*time.Millisecond
+	p.FillBytes, p.Limit = 8<<20, 8*time.Minute
 	return p
 }
 
-func (p *Plan) measurements() int {
-	n := 0
+// measuring is how long all windows of the plan last, with the start of each load.
+func (p *Plan) measuring() time.Duration {
+	const start = 350 * time.Millisecond
+	total := time.Duration(0)
 	for phase, scenarios := range p.Scenarios {
-		n += len(scenarios) * p.Rounds * len(phase.variants())
+		for _, s := range scenarios {
+			each := start + p.Warmup + p.Window
+			if s.Work == load.Latency {
+				each = start + p.Warmup + p.LatencyWindow
+			}
+			total += each * time.Duration(p.Rounds*len(phase.variants()))
+		}
 	}
-	return n
+	return total
 }
 
 // batchRecords is how many records of a size a client puts into a batch: 16 is what fills the default of 16 KB with 1 KB records,

@@ -41,10 +41,10 @@ type panel struct {
 
 func panels() []panel {
 	latency := func(row *Row) bool { return row.Scenario.Work == load.Latency }
-	others := func(row *Row) bool { return row.Scenario.Work != load.Latency && row.Variant != SpliceOnly }
-	between := func(row *Row) bool { return others(row) && row.Variant != Direct }
+	others := func(row *Row) bool { return row.Scenario.Work != load.Latency && row.Variant != row.Phase.limit() }
+	between := func(row *Row) bool { return others(row) && row.Variant != Direct && row.CPUPerGB != nil }
 	return []panel{
-		{"Throughput, as a ratio to the bare relay (splice); more is better", others, func(row *Row) *Spread { return row.VsRelay }, true, "×"},
+		{"Throughput, as a ratio to the bare relay; more is better", others, func(row *Row) *Spread { return row.VsRelay }, true, "×"},
 		{"CPU of the process in between per GB, as a ratio to that relay's; less is better", between, func(row *Row) *Spread { return row.CPUVsRelay }, true, "×"},
 		{"End-to-end latency, median (p50); less is better", latency, func(row *Row) *Spread { return row.P50 }, false, "ms"},
 		{"End-to-end latency, p99; less is better", latency, func(row *Row) *Spread { return row.P99 }, false, "ms"},
@@ -76,7 +76,7 @@ func plot(r *Report) []byte {
 	}
 	c.text(16, c.y, "title", "start", title)
 	c.y += 18
-	c.text(16, c.y, "small", "start", "bar: median of the rounds; whisker: lowest to highest round; relay: the same bytes passed on unread")
+	c.text(16, c.y, "small", "start", "bar: median of the rounds; whisker: lowest to highest round; relay: passes the same bytes on unread, by splice, or ends TLS and copies")
 	c.y += panelGap - 10
 	for _, p := range panels() {
 		p.draw(c, r)

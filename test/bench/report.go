@@ -25,6 +25,8 @@ type Report struct {
 	Seconds   float64
 	Rounds    int
 	Window    string
+	// LatencyWindow is that of latency.
+	LatencyWindow string
 	// Replicating says that the product copied to the standby while it was measured.
 	Replicating        bool
 	IdleMB             float64
@@ -52,10 +54,11 @@ type Row struct {
 	Samples  []Sample
 	// What follows is worked out of the samples.
 	MBps        *Spread
-	VsRelay     *Spread `json:",omitempty"` // throughput, to the splice relay in the same round
+	VsRelay     *Spread `json:",omitempty"` // throughput, to the relay that is the limit (Phase.limit), in the same round
 	VsDirect    *Spread `json:",omitempty"`
 	CPUPerGB    *Spread `json:",omitempty"`
 	CPUVsRelay  *Spread `json:",omitempty"`
+	Cores       *Spread `json:",omitempty"` // CPU-seconds a second
 	PeakMB      float64 `json:",omitempty"` // the highest
 	Mean        *Spread `json:",omitempty"` // of latency, ms
 	P50         *Spread `json:",omitempty"`
@@ -71,6 +74,7 @@ type Sample struct {
 	Round      int
 	MBps       float64
 	CPUSeconds float64  `json:",omitempty"` // of what stands between
+	Cores      float64  `json:",omitempty"` // CPU-seconds a second
 	CPUPerGB   float64  `json:",omitempty"`
 	PeakMB     float64  `json:",omitempty"`
 	Latency    *Latency `json:",omitempty"`
@@ -88,7 +92,7 @@ func newReport(ctx context.Context, plan *Plan) *Report {
 	}
 	return &Report{
 		Plan: plan.Name, Command: strings.Join(append([]string{command}, os.Args[1:]...), " "), Machine: thisMachine(),
-		Commit: strings.TrimSpace(string(commit)), StartedAt: time.Now().UTC(), Rounds: plan.Rounds, Window: plan.Window.String(),
+		Commit: strings.TrimSpace(string(commit)), StartedAt: time.Now().UTC(), Rounds: plan.Rounds, Window: plan.Window.String(), LatencyWindow: plan.LatencyWindow.String(),
 	}
 }
 
@@ -144,13 +148,14 @@ func (r *Report) finish() {
 
 func (row *Row) summarise(r *Report) {
 	row.MBps = row.spread(func(s Sample) (float64, bool) { return s.MBps, true })
-	relay := r.find(row.Phase, row.Scenario, SpliceOnly)
+	relay := r.find(row.Phase, row.Scenario, row.Phase.limit())
 	direct := r.find(row.Phase, row.Scenario, Direct)
 	speed, cpu := func(s Sample) float64 { return s.MBps }, func(s Sample) float64 { return s.CPUPerGB }
 	row.VsRelay, row.VsDirect = row.ratio(relay, speed), row.ratio(direct, speed)
 	if row.Variant != Direct {
 		row.CPUPerGB = row.spread(func(s Sample) (float64, bool) { return s.CPUPerGB, true })
 		row.CPUVsRelay = row.ratio(relay, cpu)
+		row.Cores = row.spread(func(s Sample) (float64, bool) { return s.Cores, true })
 	}
 	row.PeakMB, row.FailedCount = 0, 0
 	for _, s := range row.Samples {

@@ -21,6 +21,7 @@ type bencher struct {
 	product     *product
 	topics      map[string]int            // partitions by topic
 	high        map[Phase]map[int]float64 // batches a second of high load, by record size
+	warmed      map[*cluster.Cluster]bool
 }
 
 // endpoint is where a variant's clients connect.
@@ -44,7 +45,7 @@ func runAll(ctx context.Context, o options, plan *Plan, report *Report) error {
 		return err
 	}
 	return within(os.Stderr, func(h *harness) error {
-		b := &bencher{h: h, plan: plan, report: report, topics: make(map[string]int), high: make(map[Phase]map[int]float64)}
+		b := &bencher{h: h, plan: plan, report: report, topics: make(map[string]int), high: make(map[Phase]map[int]float64), warmed: make(map[*cluster.Cluster]bool)}
 		if err := b.prepare(ctx, o); err != nil {
 			return err
 		}
@@ -62,9 +63,12 @@ func (b *bencher) progress(format string, args ...any) {
 func (b *bencher) prepare(ctx context.Context, o options) error {
 	b.progress("starting brokers")
 	props := map[string]string{"log.retention.check.interval.ms": "1000", "log.segment.delete.delay.ms": "1000"}
-	clusters := cluster.StartAll(b.h, cluster.Options{Name: "blue", Props: props, Heap: "768m"},
-		cluster.Options{Name: "green", Props: props, Heap: "768m", FirstNode: 11})
-	b.blue, b.green = clusters[0], clusters[1]
+	wanted := []cluster.Options{{Name: "blue", Props: props, Heap: "768m"}}
+	if o.product != "none" {
+		wanted = append(wanted, cluster.Options{Name: "green", Props: props, Heap: "768m", FirstNode: 11})
+	}
+	clusters := cluster.StartAll(b.h, wanted...)
+	b.blue, b.green = clusters[0], clusters[len(clusters)-1]
 	var err error
 	if b.product, err = newProduct(ctx, b.h, o.product, b.blue, b.green); err != nil {
 		return err
@@ -88,9 +92,9 @@ func (b *bencher) fill(ctx context.Context, s Scenario) error {
 	b.topics[topic] = s.Partitions
 	b.progress("filling %s", topic)
 	configs := map[string]string{"min.insync.replicas": "1"}
-	bytes := b.plan.FillBytes
+	bytes := max(b.plan.FillBytes, int64(s.Partitions)*64<<10)
 	if s.Work != load.Consume {
-		bytes = int64(s.Partitions) * 64 << 10
+		bytes = int64(s.Partitions) * 64 << 10 // a few records to be copied, so that numbers differ on the other side
 		keep := max(1<<20, int64(1<<30)/int64(s.Partitions))
 		configs["retention.bytes"], configs["segment.bytes"] = fmt.Sprint(keep), fmt.Sprint(max(1<<20, keep/4))
 		configs["file.delete.delay.ms"] = "1000"
@@ -99,16 +103,18 @@ func (b *bencher) fill(ctx context.Context, s Scenario) error {
 	b.blue.StartsAt(b.h, topic, map[int32]int64{0: 137, 1: 148, 2: 159})
 	job := b.job(s, endpoint{bootstrap: b.blue.Addr(0)})
 	job.Work, job.Bytes, job.Warmup, job.Window, job.Clients, job.BatchRecords = load.Produce, bytes, 0, time.Minute, 1, 16
-	// Leaders of a new topic are in the metadata before each of them knows that it leads.
-	for attempt := 1; ; attempt++ {
+	// Leaders of a new topic are in the metadata before each of them has made its logs.
+	for deadline := time.Now().Add(2 * time.Minute); ; pause(ctx, time.Second) {
 		result, err := runLoad(ctx, job, nil)
 		if err == nil && result.Bytes < bytes {
 			return fmt.Errorf("fill %s: only %d of %d bytes within %v", topic, result.Bytes, bytes, job.Window)
 		}
-		if err == nil || attempt == 5 || ctx.Err() != nil {
-			return errIf(err != nil, fmt.Errorf("fill %s: %w", topic, err))
+		if err == nil {
+			return nil
 		}
-		pause(ctx, time.Second)
+		if time.Now().After(deadline) || ctx.Err() != nil {
+			return fmt.Errorf("fill %s: %w", topic, err)
+		}
 	}
 }
 
@@ -123,9 +129,13 @@ func pause(ctx context.Context, d time.Duration) {
 }
 
 func (b *bencher) job(s Scenario, at endpoint) load.Job {
+	window := b.plan.Window
+	if s.Work == load.Latency {
+		window = b.plan.LatencyWindow
+	}
 	return load.Job{
 		Work: s.Work, Bootstrap: at.bootstrap, Dial: at.dial, CA: at.ca, Topic: s.topic(), Clients: s.Clients,
-		RecordBytes: s.Record, BatchRecords: s.batchRecords(), Warmup: b.plan.Warmup, Window: b.plan.Window,
+		RecordBytes: s.Record, BatchRecords: s.batchRecords(), Warmup: b.plan.Warmup, Window: window,
 	}
 }
 
@@ -222,6 +232,9 @@ func (b *bencher) phase(ctx context.Context, phase Phase, active *cluster.Cluste
 	if err != nil {
 		return err
 	}
+	if err := b.warm(ctx, scenarios, active); err != nil {
+		return err
+	}
 	for _, s := range scenarios {
 		if !b.timeLeft(ctx) {
 			b.report.Skipped = append(b.report.Skipped, fmt.Sprintf("%s: %s", phase, s))
@@ -232,6 +245,28 @@ func (b *bencher) phase(ctx context.Context, phase Phase, active *cluster.Cluste
 		}
 	}
 	return ctx.Err()
+}
+
+// warm gives a cluster that has not been measured yet a little of the work to come, since a broker is slow until its code is
+// compiled.
+func (b *bencher) warm(ctx context.Context, scenarios []Scenario, active *cluster.Cluster) error {
+	if b.warmed[active] {
+		return nil
+	}
+	b.warmed[active] = true
+	done := make(map[load.Work]bool)
+	for _, s := range scenarios {
+		if done[s.Work] {
+			continue
+		}
+		done[s.Work] = true
+		job := b.job(s, endpoint{bootstrap: active.Addr(0)})
+		job.Rate = lowRate
+		if _, err := runLoad(ctx, job, nil); err != nil {
+			return fmt.Errorf("warm up with %s: %w", s, err)
+		}
+	}
+	return nil
 }
 
 func (b *bencher) timeLeft(ctx context.Context) bool {
@@ -368,6 +403,7 @@ func (b *bencher) measure(ctx context.Context, phase Phase, s Scenario, e endpoi
 	sample := Sample{MBps: float64(result.Bytes) / result.Seconds / 1e6, Latency: latencyOf(result.Micros)}
 	if e.pid != 0 {
 		sample.CPUSeconds = (used[1] - used[0]).Seconds()
+		sample.Cores = sample.CPUSeconds / result.Seconds
 		sample.CPUPerGB = sample.CPUSeconds / (float64(result.Bytes) / 1e9)
 		sample.PeakMB = float64(peak.peak) / 1e6
 	}

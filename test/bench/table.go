@@ -51,7 +51,7 @@ func (r *Report) print(out io.Writer) {
 	fmt.Fprintf(out, "\n`%s` at %s, %s, %.0f s", r.Command, r.Commit, r.StartedAt.Format("2006-01-02"), r.Seconds)
 	m := r.Machine
 	fmt.Fprintf(out, "  \n%d cores (%s), %.0f GB memory, Linux %s, %s, Kafka %s  \n", m.Cores, m.CPU, m.MemoryGB, m.Kernel, m.Go, m.Kafka)
-	fmt.Fprintf(out, "%d rounds of %s; each cell is min / median / max of the rounds, each ratio is taken within a round\n", r.Rounds, r.Window)
+	fmt.Fprintf(out, "%d rounds of %s (latency: %s); cells are min / median / max of the rounds, ratios are taken within a round\n", r.Rounds, r.Window, r.LatencyWindow)
 	if r.Plan == "smoke" {
 		fmt.Fprintln(out, "\n**Smoke run: it shows that everything runs. The figures mean nothing.**")
 	}
@@ -105,7 +105,7 @@ func (row *Row) failures() string {
 }
 
 func (r *Report) printLatency(out io.Writer, phase Phase) {
-	t := table{head: []string{"work", "variant", "MB/s", "mean ms", "p50 ms", "p99 ms", "p99.9 ms", "mean added", "p99 added", "CPU-s/GB"}}
+	t := table{head: []string{"work", "variant", "MB/s", "mean ms", "p50 ms", "p99 ms", "p99.9 ms", "mean added", "p99 added", "cores"}}
 	var last Scenario
 	for _, row := range r.Rows {
 		if row.Phase != phase || row.Scenario.Work != load.Latency {
@@ -116,7 +116,7 @@ func (r *Report) printLatency(out io.Writer, phase Phase) {
 			name, last = row.Scenario.String(), row.Scenario
 		}
 		t.add(name, string(row.Variant)+row.failures(), row.MBps.median("%.1f"), row.Mean.text("%.2f"), row.P50.text("%.2f"), row.P99.text("%.2f"),
-			row.P999.text("%.2f"), row.AddedMean.text("%+.2f"), row.AddedP99.text("%+.2f"), row.CPUPerGB.median("%.2f"))
+			row.P999.text("%.2f"), row.AddedMean.text("%+.2f"), row.AddedP99.text("%+.2f"), row.Cores.median("%.2f"))
 	}
 	if len(t.rows) > 0 {
 		fmt.Fprintf(out, "\n### End-to-end latency, %s\n\n", phase)
