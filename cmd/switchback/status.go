@@ -178,10 +178,17 @@ func printGroups(w io.Writer, p painter, list []admin.GroupLine, limit int) {
 	slices.SortStableFunc(list, func(a, b admin.GroupLine) int { return boolean(b.State != "ok") - boolean(a.State != "ok") })
 	t := table{head: []string{"GROUP", "STATE", "CHECKPOINT", ""}, right: []bool{false, false, true, false}}
 	for _, one := range firstOf(list, limit) {
-		t.add(one.Group, p.state(one.State), millis(one.CheckpointAgeMillis)+" ago", one.Reason+before(" — ", one.Hint))
+		t.add(one.Group, p.state(one.State), ago(one.CheckpointAgeMillis), one.Reason+before(" — ", one.Hint))
 	}
 	t.print(w, p, "  ")
 	printMore(w, p, len(list), limit)
+}
+
+func ago(ms int64) string {
+	if ms < 0 {
+		return "never"
+	}
+	return millis(ms) + " ago"
 }
 
 func printMore(w io.Writer, p painter, n, limit int) {

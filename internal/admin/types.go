@@ -52,8 +52,8 @@ type Partition struct {
 // GroupLine is the following of one group's offsets.
 type GroupLine struct {
 	Group               string `json:"group"`
-	CheckpointAgeMillis int64  `json:"checkpoint_age_ms"`
-	State               string `json:"state"` // ok, stale or blocked
+	CheckpointAgeMillis int64  `json:"checkpoint_age_ms"` // −1: never
+	State               string `json:"state"`             // ok, stale or blocked
 	Reason              string `json:"reason"`
 	Hint                string `json:"hint"`
 }

@@ -242,7 +242,7 @@ func (r *run) translate(ctx context.Context, st control.State) (Facts, error) {
 	next := st.Clone()
 	next.Generation, next.Active, next.Standby = st.Generation+1, st.Standby, st.Active
 	r.after = withTopics(r.before, next, topics, groups)
-	return Facts{"topics": int64(len(topics)), "groups": int64(stored), "groups_mapped": int64(len(groups))}, nil
+	return Facts{"topics": int64(len(topics)), "offsets": int64(stored), "groups_mapped": int64(len(groups))}, nil
 }
 
 // switchOver publishes the route and opens the gate.

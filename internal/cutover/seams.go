@@ -77,11 +77,11 @@ type Follower interface {
 }
 
 // Sealer ends the flow: Seal stops and fences it, Unseal starts it anew and does nothing if it is not sealed. FinalOffsets
-// stores the offsets of all groups on the target and says of how many.
+// stores the offsets of all groups on the target and says how many.
 type Sealer interface {
 	Seal(ctx context.Context) (map[TP]Sealed, error)
 	Unseal()
-	FinalOffsets(ctx context.Context) (groups int, err error)
+	FinalOffsets(ctx context.Context) (stored int, err error)
 }
 
 // Flow is both.

@@ -200,7 +200,9 @@ func TestACutoverARestartAndAFailbackKeepEveryRecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.serve()
-	s.await("not serving after the restart", func(vc admin.VirtualClusterStatus) bool { return vc.Generation == 2 && vc.Active == "green" && vc.Phase == "Idle" })
+	s.await("not serving after the restart", func(vc admin.VirtualClusterStatus) bool {
+		return vc.Generation == 2 && vc.Active == "green" && vc.Phase == "Idle"
+	})
 	produce(20)
 	s.await("not copied after the restart", caughtUp("orders"))
 	s.cutover("blue")
