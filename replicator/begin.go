@@ -42,6 +42,9 @@ func natives(eras []control.Era, target string) []journal.Native {
 // nothing is known.
 func (p *pump) begin(ctx context.Context, part *journal.Partition) (*journal.Partition, *trouble) {
 	eras := p.eras()
+	if p.anew {
+		part = nil
+	}
 	p.mu.Lock()
 	p.era = eras[len(eras)-1] // status reads it
 	p.mu.Unlock()
@@ -63,12 +66,12 @@ func (p *pump) begin(ctx context.Context, part *journal.Partition) (*journal.Par
 	defer p.mu.Unlock()
 	part.SourceTopicID, part.TargetTopicID = p.sourceID, p.targetID
 	if err := part.PutNative(runs); err != nil {
-		return nil, &trouble{"the journal and the control topic disagree: " + err.Error(), "delete the topic on the target to copy it anew"}
+		return nil, &trouble{"the journal and the control topic disagree: " + err.Error(), hintAnew}
 	}
 	if part.Frontier() < p.era.Virtual {
 		return nil, &trouble{
 			fmt.Sprintf("%d to %d, of an earlier era, are not on the target", part.Frontier(), p.era.Virtual-1),
-			"delete the topic on the target to copy it anew",
+			hintAnew,
 		}
 	}
 	return part, nil
@@ -110,9 +113,11 @@ func known(id [16]byte) bool { return id != [16]byte{} }
 func recreated(side string, was, is [16]byte) *trouble {
 	return &trouble{
 		fmt.Sprintf("the %s topic was deleted and made again: its id was %x, now it is %x", side, was, is),
-		"if that was meant, delete the topic and its journal records on the target, to copy it anew from the source's log start",
+		"if that was meant, seed the topic anew",
 	}
 }
+
+const hintAnew = "delete the topic on the target, and seed it anew"
 
 // checkTarget judges what recovery found in the target's log.
 func (p *pump) checkTarget(part *journal.Partition) *trouble {
@@ -121,12 +126,12 @@ func (p *pump) checkTarget(part *journal.Partition) *trouble {
 		return &trouble{
 			fmt.Sprintf("someone else wrote %d records to the target, from offset %d on (producer id %d)", part.Foreign,
 				part.ForeignAt, part.FirstForeign.ID),
-			"stop that writer; delete the topic on the target to copy it anew",
+			"stop that writer; then " + hintAnew,
 		}
 	case part.Before > 0 && part.Map.Len() == 0:
 		return &trouble{
 			fmt.Sprintf("the target had %d records that no journal knows", part.Before),
-			"delete the topic on the target to copy it anew",
+			hintAnew,
 		}
 	}
 	return nil

@@ -102,22 +102,24 @@ type Flow struct {
 
 	discovering sync.Mutex // one discovery at a time
 
-	mu     sync.Mutex // guards what follows
-	topics map[string]*topicState
-	pumps  map[journal.TP]*pump
-	fatal  error // why nothing runs; nil while all is well
+	mu        sync.Mutex // guards what follows
+	topics    map[string]*topicState
+	pumps     map[journal.TP]*pump
+	reseeding map[journal.TP]bool // the next pump of this partition takes nothing from the journal
+	fatal     error               // why nothing runs; nil while all is well
 }
 
 // New makes a flow. Nothing happens before Run.
 func New(cfg Config) *Flow {
 	cfg = cfg.withDefaults()
 	f := &Flow{
-		cfg:    cfg,
-		log:    cfg.Log.With().Str("flow", cfg.From+"."+cfg.To).Logger(),
-		codecs: batch.NewCodecs(0),
-		ready:  make(chan struct{}),
-		topics: map[string]*topicState{},
-		pumps:  map[journal.TP]*pump{},
+		cfg:       cfg,
+		log:       cfg.Log.With().Str("flow", cfg.From+"."+cfg.To).Logger(),
+		codecs:    batch.NewCodecs(0),
+		ready:     make(chan struct{}),
+		topics:    map[string]*topicState{},
+		pumps:     map[journal.TP]*pump{},
+		reseeding: map[journal.TP]bool{},
 	}
 	f.progress.init()
 	f.source = newCluster(cfg.From, cfg.Source)

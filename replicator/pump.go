@@ -20,6 +20,7 @@ type pump struct {
 	tp                 journal.TP
 	source, target     string // physical names
 	sourceID, targetID [16]byte
+	anew               bool // what the journal has of the partition does not count; until it was settled
 	feed               *feed
 	metrics            *obs.PartitionMetrics
 
@@ -275,32 +276,26 @@ func (p *pump) passed(ctx context.Context, r *reign) error {
 }
 
 func (p *pump) settle(ctx context.Context, r *reign) error {
-	for {
-		record, last := p.settleRecord()
-		if err := r.appender.append(ctx, record); err != nil {
-			return err
-		}
-		if last {
-			p.settled()
-			return nil
-		}
+	if err := r.appender.append(ctx, p.settleRecords()...); err != nil {
+		return err
 	}
+	p.settled()
+	return nil
 }
 
-// settleRecord returns the next record to be written: chunks first, the settled record last. Between the two nothing else may
-// happen to the partition.
-func (p *pump) settleRecord() (rec journal.Record, last bool) {
+// settleRecords returns what must be written together, in one batch: a chunk, if one is due, and the settled record.
+func (p *pump) settleRecords() (out []journal.Record) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if value, number := p.part.Chunk(); value != nil {
 		p.part.Sealed()
-		return journal.Record{Key: journal.Key{Kind: journal.KindChunk, TP: p.tp, Number: number}.Encode(), Value: value}, false
+		out = append(out, journal.Record{Key: journal.Key{Kind: journal.KindChunk, TP: p.tp, Number: number}.Encode(), Value: value})
 	}
 	p.part.Producers.Prune(time.Now().Add(-keepProducers).UnixMilli())
-	return journal.Record{Key: journal.Key{Kind: journal.KindSettled, TP: p.tp}.Encode(), Value: p.part.EncodeSettled(nil)}, true
+	return append(out, journal.Record{Key: journal.Key{Kind: journal.KindSettled, TP: p.tp}.Encode(), Value: p.part.EncodeSettled(nil)})
 }
 
-func (p *pump) settled() { p.unsettled, p.settledAt = 0, time.Now() }
+func (p *pump) settled() { p.unsettled, p.settledAt, p.anew = 0, time.Now(), false }
 
 // old says that the target may forget our producer while it has a batch with this timestamp as its last one: then neither
 // the fence nor the duplicate check holds.

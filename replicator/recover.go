@@ -299,27 +299,16 @@ func (r *reign) settleAll(ctx context.Context, pumps []*pump) error {
 		if !p.runnable() {
 			continue
 		}
-		for {
-			record, last := p.settleRecord()
-			if err := r.flushFor(&size, record, flush); err != nil {
+		mine := p.settleRecords()
+		for _, one := range mine {
+			size += len(one.Key) + len(one.Value)
+		}
+		if size >= maxAppendBytes {
+			if err := flush(); err != nil {
 				return err
 			}
-			records = append(records, record)
-			if last {
-				break
-			}
 		}
-		parts = append(parts, p)
+		records, parts = append(records, mine...), append(parts, p)
 	}
 	return flush()
-}
-
-func (r *reign) flushFor(size *int, next journal.Record, flush func() error) error {
-	*size += len(next.Key) + len(next.Value)
-	if *size < maxAppendBytes {
-		return nil
-	}
-	err := flush()
-	*size = len(next.Key) + len(next.Value)
-	return err
 }

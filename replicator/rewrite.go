@@ -241,7 +241,7 @@ func (p *pump) feedTrouble(ctx context.Context, err error) error {
 	case errors.Is(err, errDiverged):
 		return &trouble{
 			fmt.Sprintf("the source's log diverged below %d (unclean leader election): records that were copied are gone there", p.known),
-			"compare both clusters; delete the topic on the target to copy it anew",
+			"compare both clusters; " + hintAnew,
 		}
 	case errors.Is(err, kerr.UnknownTopicID), errors.Is(err, kerr.InconsistentTopicID):
 		f.source.kick()
@@ -249,7 +249,7 @@ func (p *pump) feedTrouble(ctx context.Context, err error) error {
 			p.resume()
 			return sleep(ctx, kickInterval)
 		}
-		return &trouble{"the source topic was deleted or re-created", "delete the topic on the target to copy the new one"}
+		return &trouble{"the source topic was deleted or re-created", hintAnew}
 	}
 	return &trouble{"the source refuses to be read: " + err.Error(), "see the rights of our user on the source"}
 }

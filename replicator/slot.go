@@ -62,6 +62,11 @@ const touchAfter = 12 * time.Hour
 // errMode ends a reign because the slot is to be sealed, or unsealed.
 var errMode = errors.New("the slot changes its mode")
 
+// orderly: the reign ended because we wanted it to.
+func orderly(err error) bool {
+	return errors.Is(err, errMode) || errors.Is(err, errTouch) || errors.Is(err, errReseed)
+}
+
 func newSlot(f *Flow, n int32) *slot {
 	return &slot{
 		flow: f, n: n, wake: make(chan struct{}, 1), done: make(chan struct{}),
@@ -123,7 +128,7 @@ func (s *slot) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if errors.Is(err, errMode) || errors.Is(err, errTouch) {
+		if orderly(err) {
 			continue
 		}
 		var anew fenceAnew
@@ -245,7 +250,7 @@ func (r *reign) hold(ctx context.Context, m mode) error {
 	stopPumps()
 	r.wg.Wait()
 	cause := context.Cause(ctx)
-	if errors.Is(cause, errMode) || errors.Is(cause, errTouch) || errors.Is(cause, context.Canceled) {
+	if orderly(cause) || errors.Is(cause, context.Canceled) {
 		r.leave(r.appendCtx)
 	}
 	r.stopAppender()

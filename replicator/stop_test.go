@@ -135,6 +135,16 @@ func TestATargetThatWasMadeAgainIsNeverHealthy(t *testing.T) {
 	again()
 	r = p.start(p.config(p.blue, p.green))
 	stopsWith(t, r, "orders", "the target topic was deleted and made again")
+	if err := r.Reseed(p.ctx, "orders"); err != nil {
+		t.Fatal(err)
+	}
+	p.blue.produce(t, "orders", 0, 10, 10, time.Now())
+	p.copied(r)
+	p.exact(r, p.blue, p.green, "orders", 0)
+	r.stop()
+	r = p.start(p.config(p.blue, p.green)) // and it stays so
+	p.copied(r)
+	p.exact(r, p.blue, p.green, "orders", 0)
 }
 
 func TestASourceThatWasMadeAgainStops(t *testing.T) {

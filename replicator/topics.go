@@ -161,6 +161,8 @@ func (f *Flow) plantOne(state *topicState, n int32, source, target *topicView) *
 	p.setTarget(target)
 	f.mu.Lock()
 	f.pumps[tp] = p
+	p.anew = f.reseeding[tp]
+	delete(f.reseeding, tp)
 	f.mu.Unlock()
 	p.slot.add(p)
 	return p

@@ -1,0 +1,100 @@
+package replicator
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/switchback-proxy/switchback/internal/batch"
+	"github.com/switchback-proxy/switchback/internal/journal"
+	"github.com/switchback-proxy/switchback/internal/testkit"
+)
+
+func TestLeadersMoveOnBothSidesWhileItCopies(t *testing.T) {
+	p := newPair(t)
+	p.blue.create(t, "orders", 3, nil)
+	r := p.start(p.config(p.blue, p.green))
+	for i := range 60 {
+		p.blue.produce(t, "orders", int32(i%3), i*10, 3, time.Now())
+		if i%10 == 5 {
+			p.blue.kafka.ShufflePartitionLeaders()
+			p.green.kafka.ShufflePartitionLeaders()
+		}
+	}
+	p.copied(r)
+	for n := range int32(3) {
+		p.exact(r, p.blue, p.green, "orders", n)
+		part, _ := r.Partition(journal.TP{Topic: "orders", Partition: n})
+		if part.History.Last() < 1 {
+			t.Fatalf("epochs of the source are not known: %v", part.History)
+		}
+	}
+}
+
+// DESIGN §8.18: later versions of the two requests are for brokers, or change the epoch of the fence.
+func TestTheFenceUsesTheOldTransactionRequests(t *testing.T) {
+	p := newPair(t)
+	p.blue.create(t, "orders", 1, nil)
+	bad := make(chan error, 100)
+	for key, most := range map[int16]int16{24: 3, 26: 4} {
+		p.green.kafka.ControlKey(key, func(r kmsg.Request) (kmsg.Response, error, bool) {
+			p.green.kafka.KeepControl()
+			if r.GetVersion() > most {
+				bad <- errors.New("version too high")
+			}
+			return nil, nil, false
+		})
+	}
+	p.copied(p.start(p.config(p.blue, p.green)))
+	select {
+	case err := <-bad:
+		t.Fatal(err)
+	default:
+	}
+}
+
+func TestSmallBatchesAreWrittenTogether(t *testing.T) {
+	p := newPair(t)
+	p.blue.create(t, "orders", 1, nil)
+	for i := range 500 {
+		p.blue.raw(t, "orders", 0, []batch.Record{{Timestamp: time.Now().UnixMilli(), Value: []byte{byte(i)}}}, batch.Params{LeaderEpoch: -1, Codec: batch.LZ4})
+	}
+	requests := 0
+	p.green.create(t, "orders", 1, nil)
+	p.green.onProduce([]string{"orders"}, func(data bool) error {
+		if data {
+			requests++ // the control functions of a cluster run one at a time
+		}
+		return nil
+	})
+	r := p.start(p.config(p.blue, p.green))
+	p.copied(r)
+	r.stop()
+	p.exact(r, p.blue, p.green, "orders", 0)
+	if requests > 20 {
+		t.Fatalf("%d produce requests for 500 batches", requests)
+	}
+}
+
+func TestASlotIsFencedOnceAndItsStatusSaysWhoHasIt(t *testing.T) {
+	p := newPair(t)
+	p.blue.create(t, "orders", 1, nil)
+	a := p.start(p.config(p.blue, p.green))
+	p.copied(a)
+	cfg := p.config(p.blue, p.green)
+	cfg.RetryInterval = time.Hour // it does not come back by itself
+	a.stop()
+	a = p.start(cfg)
+	p.copied(a)
+	b := p.start(p.config(p.blue, p.green))
+	p.copied(b)
+	p.blue.produce(t, "orders", 0, 0, 5, time.Now())
+	testkit.Eventually(t, patience, "the first one says that it lost the slot", func() bool {
+		s := statusOf(a, "orders", 0)
+		return s.State == StateProbing && s.Reason != "" && s.Hint != ""
+	})
+	p.copied(b)
+	p.exact(b, p.blue, p.green, "orders", 0)
+}
