@@ -267,12 +267,30 @@ func TestGroupRecordsAreSavedAtRebalances(t *testing.T) {
 	m := x.liveMember("g", "orders")
 	x.settled(4, m)
 	id, _, _, _ := m.told()
-	testkit.Eventually(t, 5*time.Second, "the record is saved", func() bool {
-		mu.Lock()
-		defer mu.Unlock()
-		rec := saved["g"]
-		return rec.Leader == id && rec.Sessions[id] == control.MemberTimeouts{SessionMillis: 2000, RebalanceMillis: 5000}
-	})
+	isSaved := func(mapped bool) func() bool {
+		return func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			rec := saved["g"]
+			return rec.Leader == id && (len(rec.Members) > 0) == mapped &&
+				rec.Sessions[id] == control.MemberTimeouts{SessionMillis: 2000, RebalanceMillis: 5000}
+		}
+	}
+	testkit.Eventually(t, 5*time.Second, "the record is saved", isSaved(false))
+	mu.Lock()
+	clear(saved)
+	mu.Unlock()
+	_, err := x.p.PrepareGroups(x.ctx, "green")
+	mustNoError(t, "prepare", err)
+	markDirty(x.p.groups.table(), "g") // as a rebalance at the last moment does
+	x.moveGroups(2, "blue", "green")
+	testkit.Eventually(t, 5*time.Second, "the record is saved with the new mapping", isSaved(true))
+}
+
+func markDirty(t *groupTable, group string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.markDirty(group)
 }
 
 // rawLive is a raw connection to the proxy, in a client's name.

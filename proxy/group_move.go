@@ -32,6 +32,9 @@ const (
 	generationTime = 4 * time.Second
 	// recheckTime bounds what changed groups may cost while clients wait at the gate; a barrier is the lesser evil then.
 	recheckTime = time.Second
+	// prepareTime bounds what one group may cost before: brokers wait for 3 s, by their default, for each further member of
+	// a new group.
+	prepareTime = time.Minute
 	// transplantTries: a coordinator that moves, or a broker that picks another leader, is tried again.
 	transplantTries = 3
 )
@@ -53,6 +56,7 @@ func (p *Proxy) PrepareGroups(ctx context.Context, to string) (GroupFacts, error
 		p.discard(ctx)
 	}
 	p.groups.move.from, p.groups.move.to = from, to
+	p.groups.suspend()
 	return p.arrangeGroups(ctx, 0, generationTime)
 }
 
@@ -67,8 +71,8 @@ func (p *Proxy) CheckGroups(ctx context.Context) (GroupFacts, error) {
 	return p.arrangeGroups(ctx, recheckTime, 0)
 }
 
-// arrangeGroups brings every group into one of the states of GroupFacts. atMost bounds the time for groups that have to be
-// made, 0: as ctx.
+// arrangeGroups brings every group into one of the states of GroupFacts. atMost bounds the time for all groups that have to
+// be made, 0: prepareTime for each.
 func (p *Proxy) arrangeGroups(ctx context.Context, atMost, waitGeneration time.Duration) (GroupFacts, error) {
 	began := time.Now()
 	from := p.groups.move.from
@@ -130,7 +134,7 @@ func (p *Proxy) awaitGenerations(ctx context.Context, names []string, atMost tim
 type arranging struct {
 	p        *Proxy
 	from, to string
-	until    time.Time // for making groups; zero: as the context
+	until    time.Time // for making groups; zero: prepareTime for each
 
 	mu     sync.Mutex // guards facts and retire
 	facts  GroupFacts
@@ -164,11 +168,12 @@ func (a *arranging) group(ctx context.Context, g describedGroup) {
 }
 
 func (a *arranging) transplant(ctx context.Context, g describedGroup, shadow *shadowGroup) error {
-	if !a.until.IsZero() {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, a.until)
-		defer cancel()
+	until := a.until
+	if until.IsZero() {
+		until = time.Now().Add(prepareTime)
 	}
+	ctx, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
 	for try := 1; ; try++ {
 		_, err := a.p.transplant(ctx, a.from, a.to, g, shadow)
 		shadow = nil // used up
@@ -260,6 +265,7 @@ func (p *Proxy) discard(ctx context.Context) {
 	running.Wait()
 	p.groups.table().lowerAll(to)
 	p.groups.move.to, p.groups.move.retire = "", nil
+	p.groups.resume()
 }
 
 // RetireGroups leaves the groups on the old cluster, after the switch. Members there would hold up the way back by a
@@ -288,6 +294,7 @@ func (p *Proxy) RetireGroups(ctx context.Context, from string) {
 	running.Wait()
 	p.groups.table().forgetCluster(from)
 	p.groups.move.to, p.groups.move.retire = "", nil
+	p.groups.resume()
 }
 
 // rememberedMembers finds, in a process that did not prepare the move itself, the members that its clients still have on the

@@ -17,6 +17,9 @@ type groupSide struct {
 	ctx     context.Context // of shadows and the saver; ends with close
 	cancel  context.CancelFunc
 	running sync.WaitGroup // shadows and the saver
+
+	saving    sync.Mutex // held while records are taken and saved; guards suspended
+	suspended bool       // a move is under way
 }
 
 func newGroupSide() *groupSide {
@@ -81,21 +84,48 @@ func (g *groupSide) save(ctx context.Context, p *Proxy) {
 		if sleep(ctx, saveEvery) != nil {
 			return
 		}
-		records := g.tab.takeDirty(p.route.Load().Active)
-		if len(records) == 0 {
+		records, err := g.saveOnce(ctx, p)
+		if err == nil {
 			continue
 		}
-		if err := p.cfg.SaveGroups(ctx, records); err != nil {
-			if ctx.Err() != nil {
-				return
-			}
-			p.log.Warn().Err(err).Int("groups", len(records)).Msg("group records not saved, trying again")
-			if sleep(ctx, 5*saveEvery) != nil {
-				return
-			}
-			g.tab.putBack(records)
+		if ctx.Err() != nil {
+			return
 		}
+		p.log.Warn().Err(err).Int("groups", len(records)).Msg("group records not saved, trying again")
+		if sleep(ctx, 5*saveEvery) != nil {
+			return
+		}
+		g.tab.putBack(records)
 	}
+}
+
+// saveOnce saves what has changed, and returns what it tried to save.
+func (g *groupSide) saveOnce(ctx context.Context, p *Proxy) ([]control.Group, error) {
+	g.saving.Lock()
+	defer g.saving.Unlock()
+	if g.suspended {
+		return nil, nil // resume wakes us
+	}
+	records := g.tab.takeDirty(p.route.Load().Active)
+	if len(records) == 0 {
+		return nil, nil
+	}
+	return records, p.cfg.SaveGroups(ctx, records)
+}
+
+// suspend lets no record be saved until resume, and waits for the one under way: records of the old cluster's mapping must
+// not arrive where the new cluster's are, which the move itself saves.
+func (g *groupSide) suspend() {
+	g.saving.Lock()
+	defer g.saving.Unlock()
+	g.suspended = true
+}
+
+func (g *groupSide) resume() {
+	g.saving.Lock()
+	g.suspended = false
+	g.saving.Unlock()
+	g.tab.wakeSaver()
 }
 
 // Groups are the records of all groups as they stand on the active cluster.

@@ -388,6 +388,10 @@ func (st *groupState) record(name, cluster string) control.Group {
 // markDirty asks for the group's record to be saved. The caller holds mu.
 func (t *groupTable) markDirty(group string) {
 	t.dirty[group] = struct{}{}
+	t.wakeSaver()
+}
+
+func (t *groupTable) wakeSaver() {
 	select {
 	case t.wake <- struct{}{}:
 	default:
