@@ -180,7 +180,11 @@ type rawMember struct {
 	leads      bool
 	leader     string
 	session    int32
+	older      int16 // how many versions below the newest its requests are, as far as there are such
 }
+
+// version is the member's version of an API.
+func (m *rawMember) version(oldest, newest int16) int16 { return max(oldest, newest-m.older) }
 
 func (x *pair) member(group, clientID string, topics ...string) *rawMember {
 	return &rawMember{x: x, group: group, clientID: clientID, topics: topics, session: 6000, generation: -1}
@@ -188,7 +192,7 @@ func (x *pair) member(group, clientID string, topics ...string) *rawMember {
 
 func (m *rawMember) joinRequest() *kmsg.JoinGroupRequest {
 	req := kmsg.NewPtrJoinGroupRequest()
-	req.Version, req.Group, req.MemberID, req.InstanceID = 9, m.group, m.id, m.instanceID
+	req.Version, req.Group, req.MemberID, req.InstanceID = m.version(0, 9), m.group, m.id, m.instanceID
 	req.SessionTimeoutMillis, req.RebalanceTimeoutMillis, req.ProtocolType = m.session, 10_000, consumerProtocol
 	for _, name := range []string{"range", "sticky"} {
 		p := kmsg.NewJoinGroupRequestProtocol()
@@ -301,7 +305,7 @@ func (g *gathering) settled(ctx context.Context, m *rawMember) bool {
 
 func (g *gathering) sync(ctx context.Context, m *rawMember, joined *kmsg.JoinGroupResponse) (int16, error) {
 	req := kmsg.NewPtrSyncGroupRequest()
-	req.Version, req.Group, req.MemberID, req.InstanceID, req.Generation = 5, m.group, m.id, m.instanceID, m.generation
+	req.Version, req.Group, req.MemberID, req.InstanceID, req.Generation = m.version(0, 5), m.group, m.id, m.instanceID, m.generation
 	for _, other := range joined.Members {
 		req.GroupAssignment = append(req.GroupAssignment, kmsg.SyncGroupRequestGroupAssignment{
 			MemberID: other.MemberID, MemberAssignment: assignmentFor("orders", g.indexOf(ctx, other.MemberID)),
@@ -358,13 +362,13 @@ func assignmentFor(topic string, partition int32) []byte {
 
 func (m *rawMember) heartbeat() error {
 	req := kmsg.NewPtrHeartbeatRequest()
-	req.Version, req.Group, req.MemberID, req.InstanceID, req.Generation = 4, m.group, m.id, m.instanceID, m.generation
+	req.Version, req.Group, req.MemberID, req.InstanceID, req.Generation = m.version(0, 4), m.group, m.id, m.instanceID, m.generation
 	return kerr.ErrorForCode(m.x.send(m.clientID, req).(*kmsg.HeartbeatResponse).ErrorCode)
 }
 
 func (m *rawMember) commit(topic string, partition int32, offset int64) error {
 	req := kmsg.NewPtrOffsetCommitRequest()
-	req.Version, req.Group, req.MemberID, req.InstanceID, req.Generation = 9, m.group, m.id, m.instanceID, m.generation
+	req.Version, req.Group, req.MemberID, req.InstanceID, req.Generation = m.version(2, 9), m.group, m.id, m.instanceID, m.generation
 	p := kmsg.NewOffsetCommitRequestTopicPartition()
 	p.Partition, p.Offset, p.LeaderEpoch = partition, offset, -1
 	req.Topics = []kmsg.OffsetCommitRequestTopic{{Topic: topic, Partitions: []kmsg.OffsetCommitRequestTopicPartition{p}}}
@@ -386,10 +390,10 @@ func (m *rawMember) fetch(topic string, partition int32) (int64, error) {
 
 func (m *rawMember) leave() error {
 	req := kmsg.NewPtrLeaveGroupRequest()
-	req.Version, req.Group = 5, m.group
+	req.Version, req.Group, req.MemberID = m.version(0, 5), m.group, m.id
 	req.Members = []kmsg.LeaveGroupRequestMember{{MemberID: m.id, InstanceID: m.instanceID}}
 	resp := m.x.send(m.clientID, req).(*kmsg.LeaveGroupResponse)
-	if resp.ErrorCode != 0 {
+	if resp.ErrorCode != 0 || resp.Version < 3 {
 		return kerr.ErrorForCode(resp.ErrorCode)
 	}
 	return kerr.ErrorForCode(resp.Members[0].ErrorCode)

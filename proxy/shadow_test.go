@@ -3,11 +3,14 @@ package proxy
 import (
 	"bytes"
 	"context"
+	"fmt"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+	"go.uber.org/goleak"
 
 	"github.com/switchback-proxy/switchback/internal/testkit"
 	"github.com/switchback-proxy/switchback/translate"
@@ -115,6 +118,59 @@ func TestGroupMovesThereAndBackAndThereAgain(t *testing.T) {
 		t.Fatalf("generation %d after %d, id %s after %s", a.generation, generation, a.id, ids[0])
 	}
 	mustNoError(t, "leave", b.leave())
+}
+
+func TestClientsOfEveryAgeMove(t *testing.T) {
+	for older := range int16(9) { // v0 has no rebalance timeout, which the embedded broker takes for none at all
+		t.Run(fmt.Sprintf("JoinGroup v%d", 9-older), func(t *testing.T) {
+			x := newPair(t, nil)
+			a, b := x.member("g", "a", "orders"), x.member("g", "b", "orders")
+			a.older, b.older = older, older
+			gather(x, a, b)
+			id, generation := a.id, a.generation
+			if facts := x.move(2, "blue", "green"); facts.Moved != 1 {
+				t.Fatalf("facts %+v", facts)
+			}
+			mustNoError(t, "heartbeat", a.heartbeat())
+			mustNoError(t, "commit", b.commit("orders", 1, 4))
+			gather(x, a, b)
+			if a.id != id || a.generation <= generation || !bytes.Equal(b.assigned, assignmentFor("orders", 1)) {
+				t.Fatalf("id %s after %s, generation %d after %d, assignment %q", a.id, id, a.generation, generation, b.assigned)
+			}
+			mustNoError(t, "leave", a.leave())
+			if g := x.state("green", "g"); len(g.Members) != 1 {
+				t.Fatalf("%d members after one of two has left", len(g.Members))
+			}
+		})
+	}
+}
+
+func TestManyGroupsMoveAtOnceAndNothingIsLeftRunning(t *testing.T) {
+	x := newPair(t, nil)
+	const n = 40
+	var all []*rawMember
+	var gathered sync.WaitGroup
+	for i := range n {
+		a, b := x.member(fmt.Sprintf("g%d", i), "a", "orders"), x.member(fmt.Sprintf("g%d", i), "b", "orders")
+		all = append(all, a, b)
+		gathered.Go(func() { gather(x, a, b) })
+	}
+	gathered.Wait()
+	running := goleak.IgnoreCurrent()
+	if facts := x.move(2, "blue", "green"); facts.Moved != n || facts.Members != 2*n {
+		t.Fatalf("facts %+v", facts)
+	}
+	for _, m := range all {
+		mustNoError(t, "heartbeat", m.heartbeat())
+	}
+	x.p.groups.close()
+	for _, c := range x.clients {
+		c.Close()
+	}
+	for _, c := range x.clusters {
+		c.Close()
+	}
+	goleak.VerifyNone(t, running)
 }
 
 func TestStaticMembersMove(t *testing.T) {
