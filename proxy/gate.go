@@ -21,13 +21,14 @@ const (
 // Invariant: a call that is inside entered before the gate shut. enter counts first and looks second, hold shuts first and
 // drain looks second, so no call slips between them.
 type gate struct {
-	inside atomic.Int64
-	shut   atomic.Pointer[standing] // nil: open
-	pause  atomic.Int64             // ms; the longest stand of the last hold
+	inside   atomic.Int64
+	standing atomic.Int64          // calls that wait
+	shut     atomic.Pointer[stand] // nil: open
+	pause    atomic.Int64          // ms; the longest wait of the last hold
 }
 
-// standing is one time that the gate is shut.
-type standing struct {
+// stand is one time that the gate is shut.
+type stand struct {
 	opened  chan struct{} // closed when the gate opens
 	emptied chan struct{} // capacity 1: nothing is inside, look again
 }
@@ -43,12 +44,16 @@ func (g *gate) enter(ctx context.Context) (waited bool, err error) {
 		}
 		g.leave()
 		since := time.Now()
+		g.standing.Add(1)
 		select {
 		case <-s.opened:
 		case <-ctx.Done():
-			return true, context.Cause(ctx)
+			err = context.Cause(ctx)
 		}
-		waited = true
+		g.standing.Add(-1)
+		if waited = true; err != nil {
+			return true, err
+		}
 		g.raisePause(time.Since(since))
 	}
 }
@@ -74,7 +79,7 @@ func (g *gate) leave() {
 
 // hold shuts the gate. Holding again while it is shut changes nothing.
 func (g *gate) hold() {
-	s := &standing{opened: make(chan struct{}), emptied: make(chan struct{}, 1)}
+	s := &stand{opened: make(chan struct{}), emptied: make(chan struct{}, 1)}
 	if g.shut.CompareAndSwap(nil, s) {
 		g.pause.Store(0)
 	}

@@ -1,0 +1,672 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/switchback-proxy/switchback/internal/control"
+	"github.com/switchback-proxy/switchback/internal/testkit"
+	"github.com/switchback-proxy/switchback/internal/wire"
+	"github.com/switchback-proxy/switchback/translate"
+)
+
+// scripted is a broker whose every answer the test gives.
+type scripted struct {
+	t        testing.TB
+	listener net.Listener
+	requests chan asked
+	wg       sync.WaitGroup
+
+	mu    sync.Mutex // guards conns
+	conns []net.Conn
+}
+
+// asked is a request that a scripted broker got.
+type asked struct {
+	conn        net.Conn
+	key, ver    int16
+	correlation int32
+	req         kmsg.Request
+}
+
+func startScripted(t testing.TB) *scripted {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &scripted{t: t, listener: l, requests: make(chan asked, 10_000)}
+	b.wg.Add(1)
+	go b.accept()
+	t.Cleanup(b.stop)
+	return b
+}
+
+func (b *scripted) stop() {
+	b.listener.Close()
+	b.cut()
+	b.wg.Wait()
+}
+
+// cut breaks all connections.
+func (b *scripted) cut() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, c := range b.conns {
+		c.Close()
+	}
+	b.conns = nil
+}
+
+func (b *scripted) accept() {
+	defer b.wg.Done()
+	for {
+		conn, err := b.listener.Accept()
+		if err != nil {
+			return
+		}
+		b.mu.Lock()
+		b.conns = append(b.conns, conn)
+		b.mu.Unlock()
+		b.wg.Add(1)
+		go b.serve(conn)
+	}
+}
+
+func (b *scripted) serve(conn net.Conn) {
+	defer b.wg.Done()
+	h := wire.NewHeaders()
+	for {
+		frame, err := readFrame(conn)
+		if err != nil {
+			return
+		}
+		header, err := h.ParseRequest(frame)
+		if err != nil {
+			b.t.Errorf("the broker got %x: %v", frame, err)
+			return
+		}
+		req := kmsg.RequestForKey(header.Key)
+		req.SetVersion(header.Version)
+		if err := req.ReadFrom(frame[header.BodyOffset:]); err != nil {
+			b.t.Errorf("the broker got key %d v%d: %v", header.Key, header.Version, err)
+			return
+		}
+		b.requests <- asked{conn, header.Key, header.Version, header.CorrelationID, req}
+	}
+}
+
+// next is the next request, which must be of that key.
+func (b *scripted) next(key kmsg.Key) asked {
+	b.t.Helper()
+	select {
+	case a := <-b.requests:
+		if a.key != int16(key) {
+			b.t.Fatalf("the broker got %s, not %s", kmsg.NameForKey(a.key), key.Name())
+		}
+		return a
+	case <-time.After(5 * time.Second):
+		b.t.Fatalf("the broker got no %s", key.Name())
+		return asked{}
+	}
+}
+
+// quiet fails if something comes within a moment.
+func (b *scripted) quiet() {
+	b.t.Helper()
+	select {
+	case a := <-b.requests:
+		b.t.Fatalf("the broker got %s", kmsg.NameForKey(a.key))
+	case <-time.After(30 * time.Millisecond):
+	}
+}
+
+func (a asked) frame(resp kmsg.Response) []byte {
+	resp.SetVersion(a.ver)
+	b := make([]byte, 4)
+	b = wire.NewHeaders().AppendResponseHeader(b, a.key, a.ver, a.correlation)
+	b = resp.AppendTo(b)
+	binary.BigEndian.PutUint32(b, uint32(len(b)-4))
+	return b
+}
+
+func (a asked) answer(t testing.TB, resp kmsg.Response) {
+	t.Helper()
+	if _, err := a.conn.Write(a.frame(resp)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func readFrame(r io.Reader) ([]byte, error) {
+	var size [4]byte
+	if _, err := io.ReadFull(r, size[:]); err != nil {
+		return nil, err
+	}
+	frame := make([]byte, binary.BigEndian.Uint32(size[:]))
+	_, err := io.ReadFull(r, frame)
+	return frame, err
+}
+
+// stage is a proxy between raw clients and scripted brokers, one per cluster.
+type stage struct {
+	t       testing.TB
+	ctx     context.Context
+	p       *Proxy
+	brokers map[string]*scripted
+}
+
+func newStage(t testing.TB, change func(*Config)) *stage {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	t.Cleanup(cancel)
+	base := freePorts(t, 2)
+	cfg := Config{VirtualCluster: "main", Listen: fmt.Sprintf("127.0.0.1:%d", base), AdvertisedHost: "127.0.0.1",
+		BrokerPortStart: base + 1, BrokerPortCount: 1, Clusters: map[string]Cluster{}, Log: zerolog.New(zerolog.NewTestWriter(t)), DrainTimeout: 5 * time.Second}
+	x := &stage{t: t, ctx: ctx, brokers: map[string]*scripted{}}
+	for _, name := range []string{"blue", "green"} {
+		x.brokers[name] = startScripted(t)
+		client, err := kgo.NewClient(kgo.SeedBrokers("127.0.0.1:1"), kgo.RequestRetries(0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(client.Close)
+		cfg.Clusters[name] = Cluster{Client: client, Dial: dialTCP}
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	var err error
+	if x.p, err = New(cfg); err != nil {
+		t.Fatal(err)
+	}
+	for name, b := range x.brokers {
+		x.p.cluster(name).known = map[int32]string{0: b.listener.Addr().String()}
+	}
+	if err := x.p.Start(ctx, x.route(1, "blue")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := x.p.Close(ctx); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return x
+}
+
+func (x *stage) route(generation translate.Generation, active string) Route {
+	return Route{Generation: generation, Active: active, Identity: control.Identity{ClusterID: "main",
+		Nodes: map[string][]int32{"blue": {0}, "green": {0}}}}
+}
+
+// rawClient speaks the protocol by hand.
+type rawClient struct {
+	t    testing.TB
+	conn net.Conn
+	next int32
+}
+
+func (x *stage) connect() *rawClient {
+	x.t.Helper()
+	conn, err := net.Dial("tcp", x.p.ports[1].listener.Addr().String())
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	x.t.Cleanup(func() { conn.Close() })
+	return &rawClient{t: x.t, conn: conn}
+}
+
+func (c *rawClient) send(req kmsg.Request) (correlation int32) {
+	c.t.Helper()
+	c.next++
+	frame := kmsg.NewRequestFormatter(kmsg.FormatterClientID("raw")).AppendRequest(nil, req, c.next)
+	if _, err := c.conn.Write(frame); err != nil {
+		c.t.Fatal(err)
+	}
+	return c.next
+}
+
+// receive reads the answer to req, which must come next.
+func (c *rawClient) receive(req kmsg.Request, correlation int32) kmsg.Response {
+	c.t.Helper()
+	c.conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+	frame, err := readFrame(c.conn)
+	if err != nil {
+		c.t.Fatalf("no answer to %s: %v", kmsg.NameForKey(req.Key()), err)
+	}
+	h, err := wire.NewHeaders().ParseResponse(frame, req.Key(), req.GetVersion())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if h.CorrelationID != correlation {
+		c.t.Fatalf("answer %d came where %d was due", h.CorrelationID, correlation)
+	}
+	resp := req.ResponseKind()
+	if err := resp.ReadFrom(frame[h.BodyOffset:]); err != nil {
+		c.t.Fatal(err)
+	}
+	return resp
+}
+
+// closedBy waits until the proxy closes the connection.
+func (c *rawClient) closed(within time.Duration) {
+	c.t.Helper()
+	c.conn.SetReadDeadline(time.Now().Add(within))
+	var ne net.Error
+	if _, err := c.conn.Read(make([]byte, 1)); err == nil || errors.As(err, &ne) && ne.Timeout() {
+		c.t.Fatalf("the connection is still open: %v", err)
+	}
+}
+
+func listOffsets(topic string) *kmsg.ListOffsetsRequest {
+	req := kmsg.NewPtrListOffsetsRequest()
+	req.Version = 7
+	p := kmsg.NewListOffsetsRequestTopicPartition()
+	p.Timestamp = -1
+	req.Topics = []kmsg.ListOffsetsRequestTopic{{Topic: topic, Partitions: []kmsg.ListOffsetsRequestTopicPartition{p}}}
+	return req
+}
+
+func listedOffsets(topic string, offset int64) *kmsg.ListOffsetsResponse {
+	resp := kmsg.NewPtrListOffsetsResponse()
+	p := kmsg.NewListOffsetsResponseTopicPartition()
+	p.Offset = offset
+	resp.Topics = []kmsg.ListOffsetsResponseTopic{{Topic: topic, Partitions: []kmsg.ListOffsetsResponseTopicPartition{p}}}
+	return resp
+}
+
+func fetchFrom(topic string, offset int64) *kmsg.FetchRequest {
+	req := kmsg.NewPtrFetchRequest()
+	req.Version, req.MaxWaitMillis, req.SessionEpoch = 12, 60_000, -1
+	p := kmsg.NewFetchRequestTopicPartition()
+	p.FetchOffset, p.PartitionMaxBytes = offset, 1<<20
+	req.Topics = []kmsg.FetchRequestTopic{{Topic: topic, Partitions: []kmsg.FetchRequestTopicPartition{p}}}
+	return req
+}
+
+func produceTo(topic string, acks int16, records []byte) *kmsg.ProduceRequest {
+	req := kmsg.NewPtrProduceRequest()
+	req.Version, req.Acks = 9, acks
+	req.Topics = []kmsg.ProduceRequestTopic{{Topic: topic, Partitions: []kmsg.ProduceRequestTopicPartition{{Records: records}}}}
+	return req
+}
+
+func produced(topic string, base int64, code int16) *kmsg.ProduceResponse {
+	resp := kmsg.NewPtrProduceResponse()
+	p := kmsg.NewProduceResponseTopicPartition()
+	p.BaseOffset, p.ErrorCode = base, code
+	resp.Topics = []kmsg.ProduceResponseTopic{{Topic: topic, Partitions: []kmsg.ProduceResponseTopicPartition{p}}}
+	return resp
+}
+
+func TestAnswersComeInTheOrderOfRequests(t *testing.T) {
+	x := newStage(t, nil)
+	c := x.connect()
+	var ids []int32
+	var reqs []kmsg.Request
+	for i := range 20 {
+		var req kmsg.Request = listOffsets(fmt.Sprint(i))
+		if i%3 == 1 {
+			req = kmsg.NewPtrApiVersionsRequest() // answered at once, and yet in its turn
+		}
+		reqs, ids = append(reqs, req), append(ids, c.send(req))
+	}
+	for i := range 20 {
+		if i%3 != 1 {
+			a := x.brokers["blue"].next(kmsg.ListOffsets)
+			if a.correlation != ids[i] {
+				t.Fatalf("request %d came to the broker as %d", ids[i], a.correlation)
+			}
+			a.answer(t, listedOffsets(fmt.Sprint(i), int64(i)))
+		}
+	}
+	for i := range 20 {
+		resp := c.receive(reqs[i], ids[i])
+		if l, ok := resp.(*kmsg.ListOffsetsResponse); ok && l.Topics[0].Partitions[0].Offset != int64(i) {
+			t.Fatalf("request %d got the answer of %d", i, l.Topics[0].Partitions[0].Offset)
+		}
+	}
+}
+
+// C18
+func TestNothingIsAnsweredWithoutAcks(t *testing.T) {
+	x := newStage(t, nil)
+	c := x.connect()
+	const n = 500
+	for range n {
+		c.send(produceTo("orders", 0, sampleBatch(-1, 0, 0)))
+	}
+	probe := listOffsets("orders")
+	id := c.send(probe)
+	for range n {
+		x.brokers["blue"].next(kmsg.Produce)
+	}
+	x.brokers["blue"].next(kmsg.ListOffsets).answer(t, listedOffsets("orders", 3))
+	c.receive(probe, id)
+	testkit.Eventually(t, time.Second, "the calls have left the gate", func() bool { return x.p.gate.inside.Load() == 0 })
+
+	c.send(produceTo("orders", 0, sampleBatch(-1, 0, 0)))
+	x.brokers["blue"].next(kmsg.Produce)
+	x.p.gate.hold()
+	drained := make(chan error, 1)
+	go func() { drained <- x.p.Drain(x.ctx) }()
+	own := x.brokers["blue"].next(kmsg.ApiVersions) // asked by the proxy, to know that the batch has arrived
+	select {
+	case err := <-drained:
+		t.Fatalf("drained before the broker said that it got the batch: %v", err)
+	case <-time.After(20 * time.Millisecond):
+	}
+	own.answer(t, kmsg.NewPtrApiVersionsResponse())
+	if err := <-drained; err != nil {
+		t.Fatal(err)
+	}
+	c.send(produceTo("orders", 0, sampleBatch(-1, 0, 0)))
+	x.brokers["blue"].quiet()
+	x.p.Release()
+	x.brokers["blue"].next(kmsg.Produce)
+	x.brokers["blue"].quiet()
+}
+
+func TestPendingFetchIsAnsweredAtAMove(t *testing.T) {
+	x := newStage(t, nil)
+	c := x.connect()
+	fetch, offsets, join := fetchFrom("orders", 7), listOffsets("orders"), kmsg.NewPtrJoinGroupRequest()
+	first := c.send(fetch)
+	x.brokers["blue"].next(kmsg.Fetch)
+	second := c.send(offsets)
+	x.brokers["blue"].next(kmsg.ListOffsets)
+	_ = join
+	x.p.Publish(x.route(2, "green"))
+	resp := c.receive(fetch, first).(*kmsg.FetchResponse)
+	if p := resp.Topics[0].Partitions[0]; p.ErrorCode != 0 || p.HighWatermark != 7 || len(p.RecordBatches) != 0 {
+		t.Fatalf("answer %+v", p)
+	}
+	x.brokers["green"].next(kmsg.ListOffsets).answer(t, listedOffsets("orders", 9))
+	if got := c.receive(offsets, second).(*kmsg.ListOffsetsResponse).Topics[0].Partitions[0].Offset; got != 9 {
+		t.Fatalf("offset %d is not the new cluster's", got)
+	}
+	third := c.send(fetch)
+	x.brokers["green"].next(kmsg.Fetch).answer(t, fetched("orders", 8, nil))
+	if p := c.receive(fetch, third).(*kmsg.FetchResponse).Topics[0].Partitions[0]; p.HighWatermark != 8 {
+		t.Fatalf("answer %+v", p)
+	}
+}
+
+func fetched(topic string, hw int64, records []byte) *kmsg.FetchResponse {
+	resp := kmsg.NewPtrFetchResponse()
+	p := kmsg.NewFetchResponseTopicPartition()
+	p.HighWatermark, p.LastStableOffset, p.RecordBatches = hw, hw, records
+	resp.Topics = []kmsg.FetchResponseTopic{{Topic: topic, Partitions: []kmsg.FetchResponseTopicPartition{p}}}
+	return resp
+}
+
+func TestAnAnswerThatHasBegunIsFinished(t *testing.T) {
+	for _, begun := range []int{2, 30} { // inside the length, inside the body
+		t.Run(fmt.Sprint(begun), func(t *testing.T) {
+			x := newStage(t, nil)
+			c := x.connect()
+			fetch := fetchFrom("orders", 0)
+			id := c.send(fetch)
+			a := x.brokers["blue"].next(kmsg.Fetch)
+			records := bytes.Repeat([]byte{7}, 300_000)
+			frame := a.frame(fetched("orders", 5, records))
+			if _, err := a.conn.Write(frame[:begun]); err != nil {
+				t.Fatal(err)
+			}
+			testkit.Eventually(t, time.Second, "the answer has begun", func() bool { return x.linkBuffered() || begun > 4 })
+			x.p.Publish(x.route(2, "green"))
+			if _, err := a.conn.Write(frame[begun:]); err != nil {
+				t.Fatal(err)
+			}
+			got := c.receive(fetch, id).(*kmsg.FetchResponse)
+			if !bytes.Equal(got.Topics[0].Partitions[0].RecordBatches, records) {
+				t.Fatal("the records are not those of the broker")
+			}
+		})
+	}
+}
+
+// linkBuffered is a moment for bytes to arrive; what the link's reader holds is its owner's business.
+func (x *stage) linkBuffered() bool {
+	<-time.After(20 * time.Millisecond)
+	return true
+}
+
+func TestAnswersAreWaitedForWhenTheClientIsGone(t *testing.T) {
+	x := newStage(t, nil)
+	c := x.connect()
+	c.send(fetchFrom("orders", 0)) // a call of no interest is in front
+	c.send(produceTo("orders", -1, sampleBatch(-1, 0, 0)))
+	before := x.brokers["blue"].next(kmsg.Fetch)
+	a := x.brokers["blue"].next(kmsg.Produce)
+	c.conn.Close()
+	x.p.gate.hold()
+	short, cancel := context.WithTimeout(x.ctx, 50*time.Millisecond)
+	defer cancel()
+	if err := x.p.Drain(short); err == nil {
+		t.Fatal("drained while an answer was under way")
+	}
+	before.answer(t, fetched("orders", 0, nil))
+	a.answer(t, produced("orders", 1, 0))
+	if err := x.p.Drain(x.ctx); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, time.Second, "the session ends", func() bool { return len(x.p.openSessions()) == 0 })
+}
+
+func TestHeldCallsOfAGoneClientAreDropped(t *testing.T) {
+	x := newStage(t, nil)
+	c := x.connect()
+	x.p.gate.hold()
+	c.send(produceTo("orders", -1, sampleBatch(-1, 0, 0)))
+	testkit.Eventually(t, time.Second, "the call is held", func() bool { return x.p.gate.standing.Load() == 1 })
+	c.conn.Close()
+	<-time.After(20 * time.Millisecond) // for the FIN
+	x.p.Publish(x.route(2, "green"))
+	x.p.Release()
+	testkit.Eventually(t, time.Second, "the session ends", func() bool { return len(x.p.openSessions()) == 0 })
+	x.brokers["green"].quiet()
+	x.brokers["blue"].quiet()
+}
+
+func TestAnotherLinkIsMadeWhenAnIdleOneWasClosed(t *testing.T) {
+	x := newStage(t, nil)
+	c := x.connect()
+	for i := range 3 {
+		req := listOffsets("orders")
+		id := c.send(req)
+		x.brokers["blue"].next(kmsg.ListOffsets).answer(t, listedOffsets("orders", int64(i)))
+		c.receive(req, id)
+		x.brokers["blue"].cut()
+	}
+}
+
+func TestCallsAreSentAnewWhenALinkBreaks(t *testing.T) {
+	x := newStage(t, nil)
+	c := x.connect()
+	req := listOffsets("orders")
+	id := c.send(req)
+	x.brokers["blue"].next(kmsg.ListOffsets)
+	x.brokers["blue"].cut()
+	x.brokers["blue"].next(kmsg.ListOffsets).answer(t, listedOffsets("orders", 4))
+	if got := c.receive(req, id).(*kmsg.ListOffsetsResponse).Topics[0].Partitions[0].Offset; got != 4 {
+		t.Fatalf("offset %d", got)
+	}
+	// whether a batch was written nobody knows: the client has to find out
+	c.send(produceTo("orders", -1, sampleBatch(-1, 0, 0)))
+	x.brokers["blue"].next(kmsg.Produce)
+	x.brokers["blue"].cut()
+	c.closed(5 * time.Second)
+	x.brokers["blue"].quiet()
+}
+
+func TestCallsWaitWhileTheClusterIsDown(t *testing.T) {
+	x := newStage(t, nil)
+	x.brokers["blue"].stop()
+	c := x.connect()
+	metadata := kmsg.NewPtrMetadataRequest()
+	metadata.Version = 9
+	topic := kmsg.NewMetadataRequestTopic()
+	topic.Topic = kmsg.StringPtr("orders")
+	metadata.Topics = []kmsg.MetadataRequestTopic{topic}
+	id := c.send(metadata)
+	resp := c.receive(metadata, id).(*kmsg.MetadataResponse)
+	if len(resp.Brokers) != 1 || resp.Brokers[0].Port != int32(x.p.cfg.BrokerPortStart) || resp.Topics[0].ErrorCode != kerr.LeaderNotAvailable.Code {
+		t.Fatalf("metadata %+v", resp)
+	}
+	produce := produceTo("orders", -1, sampleBatch(-1, 0, 0))
+	id = c.send(produce)
+	<-time.After(50 * time.Millisecond)
+	x.p.Publish(x.route(2, "green"))
+	x.brokers["green"].next(kmsg.Produce).answer(t, produced("orders", 3, 0))
+	if p := c.receive(produce, id).(*kmsg.ProduceResponse).Topics[0].Partitions[0]; p.BaseOffset != 3 {
+		t.Fatalf("answer %+v", p)
+	}
+}
+
+func TestVersionsAreAgreedOn(t *testing.T) {
+	x := newStage(t, nil)
+	c := x.connect()
+	tooNew := kmsg.NewPtrApiVersionsRequest()
+	tooNew.Version, tooNew.ClientSoftwareName, tooNew.ClientSoftwareVersion = 5, "raw", "1"
+	id := c.send(tooNew)
+	frame, err := readFrame(c.conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp := kmsg.NewPtrApiVersionsResponse() // v0
+	if err := resp.ReadFrom(frame[4:]); err != nil || int32(binary.BigEndian.Uint32(frame)) != id {
+		t.Fatalf("answer %x: %v", frame, err)
+	}
+	if resp.ErrorCode != kerr.UnsupportedVersion.Code {
+		t.Fatalf("code %d", resp.ErrorCode)
+	}
+	offered := map[int16]bool{}
+	for _, k := range resp.ApiKeys {
+		offered[k.ApiKey] = true
+	}
+	if !offered[0] || !offered[18] || offered[26] || offered[75] {
+		t.Fatalf("offered %v", offered)
+	}
+	req := kmsg.NewPtrEndTxnRequest()
+	req.Version = 3
+	c.send(req)
+	c.closed(time.Second)
+}
+
+func TestProduceOfOldClientsIsRefusedCleanly(t *testing.T) {
+	x := newStage(t, nil)
+	c := x.connect()
+	req := produceTo("orders", 1, nil)
+	req.Version = 0
+	id := c.send(req)
+	if p := c.receive(req, id).(*kmsg.ProduceResponse).Topics[0].Partitions[0]; p.ErrorCode != kerr.UnsupportedVersion.Code {
+		t.Fatalf("code %d", p.ErrorCode)
+	}
+	txn := produceTo("orders", -1, sampleBatch(5, 0, 0))
+	txn.TransactionID = kmsg.StringPtr("t")
+	id = c.send(txn)
+	if p := c.receive(txn, id).(*kmsg.ProduceResponse).Topics[0].Partitions[0]; p.ErrorCode != kerr.TransactionalIDAuthorizationFailed.Code {
+		t.Fatalf("code %d", p.ErrorCode)
+	}
+}
+
+// C21
+func TestBadTrafficBindsNothing(t *testing.T) {
+	short := func(c *Config) {
+		c.Limits = Limits{FrameTimeout: 100 * time.Millisecond, IdleTimeout: 200 * time.Millisecond, FrameBytes: 1 << 20}
+	}
+	for name, bytes := range map[string][]byte{
+		"TLS hello":          {0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3},
+		"HTTP":               []byte("GET / HTTP/1.1\r\n\r\n"),
+		"too large":          {0x00, 0x20, 0, 0},
+		"length and silence": {0, 0, 1, 0},
+		"half a frame":       {0, 0, 1, 0, 0, 3, 0, 9, 0, 0, 0, 1, 0, 2, 'm', 'e'},
+		"silence":            {},
+		"unknown key":        {0, 0, 0, 10, 0x7f, 0xff, 0, 0, 0, 0, 0, 1, 0xff, 0xff},
+		"garbage":            {0, 0, 0, 12, 0, 3, 0, 1, 0, 0, 0, 1, 0xff, 0xff, 0x7f, 0xff},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := newStage(t, short)
+			c := x.connect()
+			if _, err := c.conn.Write(bytes); err != nil {
+				t.Fatal(err)
+			}
+			c.closed(3 * time.Second)
+			testkit.Eventually(t, time.Second, "the session ends", func() bool { return len(x.p.openSessions()) == 0 })
+			x.brokers["blue"].quiet()
+		})
+	}
+}
+
+// C21 (e)
+func TestConnectionsLeaveNothingBehind(t *testing.T) {
+	x := newStage(t, nil)
+	stop := make(chan struct{})
+	answering := make(chan struct{})
+	go func() {
+		defer close(answering)
+		for {
+			select {
+			case a := <-x.brokers["blue"].requests:
+				a.answer(t, listedOffsets("orders", 1))
+			case <-stop:
+				return
+			}
+		}
+	}()
+	round := func() {
+		c := x.connect()
+		req := listOffsets("orders")
+		c.receive(req, c.send(req))
+		c.conn.Close()
+	}
+	round()
+	testkit.Eventually(t, time.Second, "the session ends", func() bool { return len(x.p.openSessions()) == 0 })
+	before := runtime.NumGoroutine()
+	for range 200 {
+		round()
+	}
+	testkit.Eventually(t, 3*time.Second, "goroutines are back", func() bool { return runtime.NumGoroutine() <= before })
+	close(stop)
+	<-answering
+}
+
+func TestConnectionsAreLimited(t *testing.T) {
+	x := newStage(t, func(c *Config) { c.Limits.Connections = 1 })
+	first := x.connect()
+	req := kmsg.NewPtrApiVersionsRequest()
+	first.receive(req, first.send(req))
+	x.connect().closed(time.Second)
+	first.receive(req, first.send(req))
+}
+
+func TestCloseWaitsForEverything(t *testing.T) {
+	x := newStage(t, nil)
+	c := x.connect()
+	c.send(fetchFrom("orders", 0))
+	x.brokers["blue"].next(kmsg.Fetch)
+	began := time.Now()
+	if err := x.p.Close(x.ctx); err != nil {
+		t.Fatal(err)
+	}
+	if d := time.Since(began); d > 2*time.Second {
+		t.Errorf("it took %v", d)
+	}
+	c.closed(time.Second)
+}
