@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 
 	"github.com/rs/zerolog"
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -30,21 +29,26 @@ type Config struct {
 	Names             []string
 	Partition         int32
 	ReplicationFactor int16 // of the topic, if we create it; 0: min(3, brokers)
-	Log               zerolog.Logger
+	// Reachable says why the cluster need not be asked at all: it is known to be down. If nil, it is always asked.
+	Reachable func() error
+	Log       zerolog.Logger
 }
 
 // Log is the control log of one virtual cluster on one cluster. Methods may be called from any goroutine.
 type Log struct {
 	cfg Config
 
-	opening sync.Mutex // guards what follows, while the topic is looked up or created
-	opened  bool
-
-	partition int32 // fixed once opened
+	turn      chan struct{} // holds one token; who has it looks the topic up or creates it, and owns opened
+	opened    bool
+	partition int32 // written before opened is set, read after that
 }
 
 // NewLog returns a log whose topic is looked up, and created if it is not there, at first use.
-func NewLog(cfg Config) *Log { return &Log{cfg: cfg, partition: cfg.Partition} }
+func NewLog(cfg Config) *Log {
+	l := &Log{cfg: cfg, turn: make(chan struct{}, 1), partition: cfg.Partition}
+	l.turn <- struct{}{}
+	return l
+}
 
 // Open is NewLog for a cluster that must answer now.
 func Open(ctx context.Context, cfg Config) (*Log, error) {
@@ -56,8 +60,15 @@ func (l *Log) transactionalID() string { return "switchback.control." + l.cfg.Vi
 
 // open makes sure that the topic has our partition and that it has a leader.
 func (l *Log) open(ctx context.Context) error {
-	l.opening.Lock()
-	defer l.opening.Unlock()
+	select {
+	case <-l.turn:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	defer func() { l.turn <- struct{}{} }()
+	if err := l.reachable(); err != nil {
+		return err
+	}
 	if l.opened {
 		return nil
 	}
@@ -72,6 +83,17 @@ func (l *Log) open(ctx context.Context) error {
 		return fmt.Errorf("open the control topic on %s: %w", l.cfg.Cluster, err)
 	}
 	l.opened = true
+	return nil
+}
+
+// reachable fails at once for a cluster that is known to be down.
+func (l *Log) reachable() error {
+	if l.cfg.Reachable == nil {
+		return nil
+	}
+	if err := l.cfg.Reachable(); err != nil {
+		return fmt.Errorf("%s cannot be reached: %w", l.cfg.Cluster, err)
+	}
 	return nil
 }
 

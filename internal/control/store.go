@@ -268,6 +268,9 @@ func (s *Store) Save(ctx context.Context, st State) error {
 	if st.Phase == Committed || st.Phase == Switching {
 		timeout = shutCopyTimeout
 	}
+	if log := s.logs[st.Standby]; log == nil || log.reachable() != nil {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	_ = s.put(ctx, st.Standby, record) // a copy: the decision stands without it

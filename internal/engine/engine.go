@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -24,7 +25,9 @@ type settings struct {
 	Cutover     config.Cutover
 	Limits      config.Limits
 	Metrics     *obs.Metrics
-	Log         zerolog.Logger
+
+	WatchInterval time.Duration
+	Log           zerolog.Logger
 }
 
 // Engine is one virtual cluster.
@@ -67,7 +70,8 @@ func newEngine(cfg config.VirtualCluster, ups map[string]*upstream, names []stri
 		e.clusters[name] = u
 		logs[name] = control.NewLog(control.Config{
 			Client: u.client, Cluster: name, VirtualCluster: cfg.Name, Names: names,
-			ReplicationFactor: int16(opts.Replication.InternalReplicationFactor), Log: e.log,
+			ReplicationFactor: int16(opts.Replication.InternalReplicationFactor),
+			Reachable:         func() error { err, _ := u.health(); return err }, Log: e.log,
 		})
 		clusters[name] = proxy.Cluster{Client: u.client, Dial: u.dial, Names: e.names[name]}
 	}
@@ -115,11 +119,12 @@ func (e *Engine) policies() (err error) {
 }
 
 const (
-	firstWait     = 500 * time.Millisecond
-	maxWait       = 5 * time.Second
-	watchInterval = 5 * time.Second
-	touchInterval = 6 * time.Hour // a broker forgets an idle producer after a day
-	closeTimeout  = 10 * time.Second
+	firstWait = 500 * time.Millisecond
+	maxWait   = 5 * time.Second
+
+	defaultWatchInterval = 5 * time.Second
+	touchInterval        = 6 * time.Hour // a broker forgets an idle producer after a day
+	closeTimeout         = 10 * time.Second
 )
 
 // fatal is an error that waiting does not mend.
@@ -273,7 +278,7 @@ func (e *Engine) knownState(_ context.Context, s control.Snapshot) (control.Snap
 
 // watch keeps the view of both clusters fresh until ctx ends.
 func (e *Engine) watch(ctx context.Context) {
-	tick := time.NewTicker(watchInterval)
+	tick := time.NewTicker(e.opts.WatchInterval)
 	defer tick.Stop()
 	touched := time.Now()
 	for {
@@ -331,32 +336,31 @@ func (e *Engine) showIdentity(id control.Identity) {
 	}
 }
 
-// dropGone takes topics out of the route that were created anew on the active cluster.
+// dropGone takes topics out of the route and of the flow that were created anew on the active cluster.
 func (e *Engine) dropGone(ctx context.Context) {
-	s, route := e.view()
-	if e.driver.Running() != "" {
-		return
-	}
-	live, gone, err := e.liveTopics(ctx, s)
+	live, gone, err := e.liveTopics(ctx, e.current())
 	if err != nil || len(gone) == 0 {
 		return
 	}
-	next := *route
-	next.Topics = make(map[string]*proxy.Topic, len(route.Topics))
-	for name, t := range route.Topics {
-		if _, ok := live.Topics[name]; ok {
-			next.Topics[name] = t
+	// Within an amendment, because no cutover can begin meanwhile.
+	_ = e.driver.Amend(ctx, func(*control.State) bool {
+		s, route := e.view()
+		if s.State.Generation != live.State.Generation {
+			return false
 		}
-	}
-	e.mu.Lock()
-	if e.route != route { // a cutover came in between
-		e.mu.Unlock()
-		return
-	}
-	e.snapshot, e.route = live, &next
-	e.mu.Unlock()
-	e.proxy.Publish(next)
-	e.noteGone(gone)
+		next := *route
+		next.Topics = maps.Clone(route.Topics)
+		for _, name := range gone {
+			delete(next.Topics, name)
+		}
+		s.Topics = live.Topics
+		e.setCurrent(s, &next)
+		e.proxy.Publish(next)
+		e.noteGone(gone)
+		e.stopFlow() // it counts by the eras that are gone
+		e.startFlow(s, &next)
+		return false
+	})
 }
 
 // noteGone takes records of topics that are gone out of the log. That it fails is no harm: they are found again.

@@ -106,7 +106,9 @@ func (s *site) serve() (stop func() error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	cfg := s.config(s.blue.ListenAddrs()[0], s.green.ListenAddrs()[0])
-	go func() { done <- Serve(ctx, cfg, Options{Version: "test", Log: zerolog.New(s.log)}) }()
+	go func() {
+		done <- Serve(ctx, cfg, Options{Version: "test", WatchInterval: 200 * time.Millisecond, Log: zerolog.New(s.log)})
+	}()
 	var once sync.Once
 	var err error
 	stop = func() error {

@@ -1,12 +1,14 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/rs/zerolog"
 
@@ -18,6 +20,7 @@ import (
 // Options are what a configuration does not say.
 type Options struct {
 	Version, Commit string
+	WatchInterval   time.Duration // between looks at the clusters; if 0, 5 s
 	Log             zerolog.Logger
 }
 
@@ -30,7 +33,7 @@ func Serve(ctx context.Context, cfg *config.Config, o Options) error {
 		return err
 	}
 	defer closeAll()
-	engines, err := newEngines(cfg, ups, settings{Replication: cfg.Replication, Cutover: cfg.Cutover, Limits: cfg.Limits, Metrics: metrics, Log: o.Log})
+	engines, err := newEngines(cfg, ups, settings{Replication: cfg.Replication, Cutover: cfg.Cutover, Limits: cfg.Limits, Metrics: metrics, WatchInterval: cmp.Or(o.WatchInterval, defaultWatchInterval), Log: o.Log})
 	if err != nil {
 		return err
 	}

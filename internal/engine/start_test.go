@@ -1,0 +1,202 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/switchback-proxy/switchback/internal/admin"
+	"github.com/switchback-proxy/switchback/internal/config"
+	"github.com/switchback-proxy/switchback/internal/control"
+	"github.com/switchback-proxy/switchback/internal/testkit"
+)
+
+func TestOneClusterUnderTwoNamesIsRefused(t *testing.T) {
+	s := newSite(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	addr := s.blue.ListenAddrs()[0]
+	_, port, _ := net.SplitHostPort(addr)
+	err := Serve(ctx, s.config(addr, "localhost:"+port), Options{Log: zerolog.New(s.log)})
+	if !errors.Is(err, errSameCluster) || !strings.Contains(err.Error(), "blue") {
+		t.Errorf("it ended with %v", err)
+	}
+}
+
+func TestClientsAreServedWhileTheStandbyIsDown(t *testing.T) {
+	s := newSite(t)
+	nobody, err := net.Listen("tcp", "127.0.0.1:0") // accepts nobody and answers nothing once closed
+	if err != nil {
+		t.Fatal(err)
+	}
+	down := nobody.Addr().String()
+	_ = nobody.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- Serve(ctx, s.config(s.blue.ListenAddrs()[0], down), Options{Log: zerolog.New(s.log)}) }()
+	defer func() { cancel(); <-done }()
+	s.await("the standby is not missed", func(vc admin.VirtualClusterStatus) bool {
+		return vc.Generation == 1 && vc.Health == admin.Yellow && strings.Contains(vc.Reason, "green") && vc.Assumed != ""
+	})
+	client, err := kgo.NewClient(kgo.SeedBrokers(s.bootstrap()), kgo.AllowAutoTopicCreation(), kgo.DefaultProduceTopic("orders"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	asking, stop := context.WithTimeout(ctx, 15*time.Second)
+	defer stop()
+	if err := client.Ping(asking); err != nil {
+		t.Errorf("a client is not served: %v", err)
+	}
+	id, err := s.client.StartCutover(asking, admin.CutoverOrder{To: "green"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var last admin.Cutover
+	if err := s.client.Events(asking, id, func(c admin.Cutover) bool { last = c; return true }); err != nil {
+		t.Fatal(err)
+	}
+	if last.Phase != "Aborted" || last.Error.Code != "cluster_down" {
+		t.Errorf("a move to a cluster that is down: %+v", last)
+	}
+}
+
+func TestAStandbyThatComesUpLaterIsTakenIn(t *testing.T) {
+	s := newSite(t)
+	nobody, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := nobody.Addr().(*net.TCPAddr).Port
+	_ = nobody.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- Serve(ctx, s.config(s.blue.ListenAddrs()[0], fmt.Sprintf("127.0.0.1:%d", port)), Options{WatchInterval: 100 * time.Millisecond, Log: zerolog.New(s.log)})
+	}()
+	defer func() { cancel(); <-done }()
+	s.await("the standby is not missed", func(vc admin.VirtualClusterStatus) bool { return vc.Generation == 1 && vc.Health == admin.Yellow })
+	late, err := testkit.StartKafka(1, "late", kfake.Ports(port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer late.Close()
+	s.await("the standby is not taken in", func(vc admin.VirtualClusterStatus) bool { return vc.Health == admin.Green })
+	testkit.Eventually(t, 10*time.Second, "it is not possible to move there", func() bool {
+		id, err := s.client.StartCutover(ctx, admin.CutoverOrder{To: "green", DryRun: true})
+		if err != nil {
+			return false
+		}
+		var last admin.Cutover
+		err = s.client.Events(ctx, id, func(c admin.Cutover) bool { last = c; return true })
+		return err == nil && last.Phase == "Done"
+	})
+	s.cutover("green")
+}
+
+func TestReadinessSaysWhyNobodyIsServed(t *testing.T) {
+	s := newSite(t)
+	blue := s.blue.ListenAddrs()[0]
+	s.blue.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- Serve(ctx, s.config(blue, s.green.ListenAddrs()[0]), Options{Log: zerolog.New(s.log)}) }()
+	defer func() { cancel(); <-done }()
+	s.await("the active is not missed", func(vc admin.VirtualClusterStatus) bool {
+		return vc.Health == admin.Red && strings.Contains(vc.Reason, "blue")
+	})
+}
+
+func TestAPortThatIsTakenEndsTheStart(t *testing.T) {
+	s := newSite(t)
+	l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", s.ports+1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := Serve(ctx, s.config(s.blue.ListenAddrs()[0], s.green.ListenAddrs()[0]), Options{Log: zerolog.New(s.log)}); err == nil || ctx.Err() != nil {
+		t.Errorf("it ended with %v", err)
+	}
+}
+
+func TestVersionsAreThoseThatBothClustersSpeak(t *testing.T) {
+	a := map[int16][2]int16{0: {3, 11}, 1: {4, 16}, 2: {0, 1}, 5: {0, 3}}
+	b := map[int16][2]int16{0: {0, 9}, 1: {4, 17}, 2: {2, 5}}
+	got := intersect(intersect(nil, a), b)
+	if len(got) != 2 || got[0] != [2]int16{3, 9} || got[1] != [2]int16{4, 16} {
+		t.Errorf("both speak %v", got)
+	}
+	if missing := lacking(got, b); missing != "" {
+		t.Errorf("b lacks %s", missing)
+	}
+	if missing := lacking(a, got); missing == "" {
+		t.Error("nothing is lacking")
+	}
+}
+
+func TestVirtualNodesNeverMove(t *testing.T) {
+	known := []int32{5, 3}
+	got := growNodes(known, []int32{1, 3, 9})
+	if fmt.Sprint(got) != "[5 3 1 9]" {
+		t.Errorf("nodes %v", got)
+	}
+	if n := nodeCount(control.Identity{Nodes: map[string][]int32{"blue": {1}, "green": got}}); n != 4 {
+		t.Errorf("%d nodes", n)
+	}
+}
+
+func TestALoginIsDoneBeforeTheFirstRequest(t *testing.T) {
+	for name, mechanism := range map[string]kfake.Opt{
+		config.MechanismPlain:       kfake.Superuser("PLAIN", "user", "secret"),
+		config.MechanismScramSHA256: kfake.Superuser("SCRAM-SHA-256", "user", "secret"),
+		config.MechanismScramSHA512: kfake.Superuser("SCRAM-SHA-512", "user", "secret"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			cluster, err := testkit.StartKafka(1, "blue", kfake.EnableSASL(), mechanism)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer cluster.Close()
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			addr := cluster.ListenAddrs()[0]
+			u, err := connect("blue", config.Cluster{Bootstrap: []string{addr}, SASL: config.SASL{Mechanism: name, Username: "user", Password: "secret"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer u.client.Close()
+			if err := u.ping(ctx); err != nil {
+				t.Error(err)
+			}
+			conn, err := u.dial(ctx, addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = conn.Close() }()
+			req, resp := kmsg.NewPtrMetadataRequest(), kmsg.NewPtrMetadataResponse()
+			req.Version = 1
+			if err := exchange(conn, req, resp, 7); err != nil || len(resp.Brokers) != 1 {
+				t.Errorf("after the login: %v, %+v", err, resp)
+			}
+			wrong, err := connect("blue", config.Cluster{Bootstrap: []string{addr}, SASL: config.SASL{Mechanism: name, Username: "user", Password: "wrong"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer wrong.client.Close()
+			if _, err := wrong.dial(ctx, addr); err == nil {
+				t.Error("a wrong password is accepted")
+			}
+		})
+	}
+}
