@@ -28,6 +28,7 @@ type fleet struct {
 	stopReading    context.CancelFunc
 	produce, read  sync.WaitGroup
 	assigned       atomic.Int64 // partitions held by the group's members
+	rebalancedAt   atomic.Int64 // Unix ms; the last time that a member was given or lost any
 	readersStarted atomic.Int64
 }
 
@@ -94,6 +95,7 @@ func (f *fleet) groupOptions(name string) []kgo.Opt {
 		return func(_ context.Context, _ *kgo.Client, topics map[string][]int32) {
 			n := len(topics[topic])
 			f.assigned.Add(sign * int64(n))
+			f.rebalancedAt.Store(check.Now())
 			f.checker.Add(check.Event{Kind: kind, Millis: check.Now(), Client: name, Group: group, Count: n})
 		}
 	}
@@ -184,10 +186,13 @@ func (f *fleet) fail(name string, err error) {
 	f.checker.Add(check.Event{Kind: check.Error, Millis: check.Now(), Client: name, Text: err.Error()})
 }
 
-// waitReading returns once the group has its partitions and somebody reads.
+// settled is how long a group must have had its partitions to count as one that will not rebalance by itself.
+const settled = 1500 // ms
+
+// waitReading returns once the group has its partitions for good and somebody reads.
 func (f *fleet) waitReading(ctx context.Context) error {
 	return poll(ctx, "the clients did not begin to read", func() bool {
-		return f.assigned.Load() == partitions && f.readersStarted.Load() > 0 && f.counts.acked.Load() > 0
+		return f.assigned.Load() == partitions && check.Now()-f.rebalancedAt.Load() > settled && f.readersStarted.Load() > 0 && f.counts.acked.Load() > 0
 	})
 }
 
