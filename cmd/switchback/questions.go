@@ -125,17 +125,13 @@ func rehearseCommand() *cobra.Command {
 }
 
 func explainCommand() *cobra.Command {
-	c := notBuilt("explain", "Tell why a group stands where it stands", "explain")
-	c.Flags().String("group", "", "group")
-	c.Flags().String("topic", "", "topic")
-	c.Flags().Int32("partition", 0, "partition")
-	return c
+	return notBuilt("explain", "Tell why a group stands where it stands", "explain")
 }
 
 // notBuilt is a command that the design has and this version does not.
 func notBuilt(use, short, what string) *cobra.Command {
 	return &cobra.Command{
-		Use: use, Short: short + " (not built)", Args: cobra.ArbitraryArgs,
+		Use: use, Short: short + " (not built)", Args: cobra.ArbitraryArgs, FParseErrWhitelist: cobra.FParseErrWhitelist{UnknownFlags: true},
 		RunE: func(*cobra.Command, []string) error { return usageError{admin.NotBuilt(what)} },
 	}
 }

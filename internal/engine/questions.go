@@ -3,10 +3,12 @@ package engine
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/switchback-proxy/switchback/internal/admin"
 	"github.com/switchback-proxy/switchback/internal/cutover"
@@ -166,6 +168,9 @@ func (e *Engine) groupOn(ctx context.Context, cluster, name string, out *admin.G
 		}
 	}
 	offsets, err := client.FetchOffsets(ctx, name)
+	if errors.Is(err, kerr.GroupIDNotFound) {
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("offsets of group %s on %s: %w", name, cluster, err)
 	}

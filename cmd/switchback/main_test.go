@@ -1,0 +1,235 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/switchback-proxy/switchback/internal/admin"
+	"github.com/switchback-proxy/switchback/internal/config"
+	"github.com/switchback-proxy/switchback/internal/cutover"
+	"github.com/switchback-proxy/switchback/internal/testkit"
+)
+
+// command runs one command line.
+func command(t *testing.T, args ...string) (code int, out, err string) {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	defer cancel()
+	code = run(ctx, args, streams{in: strings.NewReader(""), out: &stdout, err: &stderr})
+	return code, stdout.String(), stderr.String()
+}
+
+func freePorts(t *testing.T, n int) int {
+	t.Helper()
+	for first := 31000; first < 60000; first += n {
+		ok := true
+		for p := first; p < first+n && ok; p++ {
+			l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", p))
+			if ok = err == nil; ok {
+				_ = l.Close()
+			}
+		}
+		if ok {
+			return first
+		}
+	}
+	t.Fatal("no ports")
+	return 0
+}
+
+// configFile writes a configuration for two embedded clusters and returns its path and the admin address.
+func configFile(t *testing.T) (path, adminURL string) {
+	t.Helper()
+	var addrs []string
+	for _, name := range []string{"blue", "green"} {
+		c, err := testkit.StartKafka(1, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(c.Close)
+		addrs = append(addrs, c.ListenAddrs()[0])
+	}
+	ports := freePorts(t, 4)
+	path = filepath.Join(t.TempDir(), "switchback.yaml")
+	text := fmt.Sprintf(`
+clusters: {blue: {bootstrap: ["%s"]}, green: {bootstrap: ["%s"]}}
+virtual_clusters:
+  - {name: main, active: blue, standby: green, listen: "127.0.0.1:%d", broker_ports: {start: %d, count: 2}, advertised_host: 127.0.0.1}
+admin: {listen: "127.0.0.1:%d", token: "${SWITCHBACK_TOKEN}"}
+log: {level: error}
+`, addrs[0], addrs[1], ports, ports+1, ports+3)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path, fmt.Sprintf("http://127.0.0.1:%d", ports+3)
+}
+
+// serving runs serve from the file until the returned function is called.
+func serving(t *testing.T, path, adminURL string) (stop func()) {
+	t.Helper()
+	cfg, err := config.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- serveWith(ctx, cfg, zerolog.Nop()) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("serve ended with %v", err)
+		}
+	})
+	t.Cleanup(stop)
+	testkit.Eventually(t, 20*time.Second, "serve is not healthy", func() bool {
+		code, out, _ := command(t, "status", "--json", "--admin", adminURL)
+		var st admin.Status
+		return code == exitOK && json.Unmarshal([]byte(out), &st) == nil && st.VirtualClusters[0].Health == admin.Green
+	})
+	return stop
+}
+
+func TestAnOperatorMovesAndMovesBackOverARestart(t *testing.T) {
+	t.Setenv("SWITCHBACK_TOKEN", "secret")
+	path, url := configFile(t)
+	if code, out, _ := command(t, "validate", "-c", path); code != exitOK || !strings.Contains(out, "is valid") {
+		t.Fatalf("validate: %d %s", code, out)
+	}
+	stop := serving(t, path, url)
+	code, out, _ := command(t, "cutover", "--to", "green", "--dry-run", "--admin", url)
+	if code != exitOK || !strings.Contains(out, "nothing stands in the way") {
+		t.Errorf("dry run: %d %s", code, out)
+	}
+	code, out, stderr := command(t, "cutover", "--to", "green", "--max-pause", "20s", "--admin", url)
+	if code != exitOK || !strings.Contains(out, "green is active") || !strings.Contains(out, "Sealing") {
+		t.Fatalf("cutover: %d %s %s", code, out, stderr)
+	}
+	code, out, _ = command(t, "status", "--admin", url)
+	if code != exitOK || !strings.Contains(out, "green → blue") || !strings.Contains(out, "generation 2") || strings.Contains(out, "\x1b") {
+		t.Errorf("status: %d %s", code, out)
+	}
+	stop()
+	serving(t, path, url)
+	code, out, stderr = command(t, "cutover", "--to", "blue", "--json", "--admin", url)
+	var c admin.Cutover
+	if err := json.Unmarshal([]byte(out), &c); code != exitOK || err != nil || c.Phase != "Done" || c.From != "green" {
+		t.Fatalf("failback: %d %s %s", code, out, stderr)
+	}
+	if !strings.Contains(stderr, "Sealing") {
+		t.Errorf("with --json progress goes to standard error: %s", stderr)
+	}
+	mistakes(t, url)
+}
+
+// mistakes checks exit codes.
+func mistakes(t *testing.T, url string) {
+	t.Helper()
+	for _, c := range []struct {
+		code int
+		says string
+		args []string
+	}{
+		{exitUsage, "not built", []string{"cutover", "--to", "green", "--force"}},
+		{exitUsage, "--to", []string{"cutover"}},
+		{exitFailed, "already", []string{"cutover", "--to", "blue"}},
+		{exitFailed, "no cutover runs", []string{"abort"}},
+		{exitFailed, "no cutover", []string{"abort", "x"}},
+		{exitUsage, "not built", []string{"rehearse", "--to", "green"}},
+		{exitUsage, "not built", []string{"explain", "--group", "app"}},
+		{exitUsage, "not built", []string{"orphans", "export"}},
+		{exitUsage, "not built", []string{"orphans", "republish", "x"}},
+		{exitUsage, "no command", []string{"orphans", "eat"}},
+		{exitUsage, "no command", []string{"jump"}},
+		{exitUsage, "unknown flag", []string{"status", "--loud"}},
+		{exitUsage, "unknown command", []string{"status", "now"}},
+		{exitUsage, "needed", []string{"translate", "--topic", "x"}},
+		{exitFailed, "no partition", []string{"translate", "--topic", "x", "--offset", "1"}},
+		{exitFailed, "no group", []string{"group", "nobody"}},
+		{exitUsage, "not built", []string{"serve", "-c", "x", "--roles", "proxy"}},
+		{exitUsage, "role", []string{"serve", "-c", "x", "--roles", "cook"}},
+		{exitUsage, "-c", []string{"serve"}},
+		{exitUsage, "no such file", []string{"validate", "-c", "/nowhere.yaml"}},
+	} {
+		code, out, stderr := command(t, append(c.args, "--admin", url)...)
+		if code != c.code || !strings.Contains(stderr, c.says) {
+			t.Errorf("%v: exit code %d, want %d; %s%s", c.args, code, c.code, out, stderr)
+		}
+	}
+	if code, out, _ := command(t, "orphans", "list", "--json", "--admin", url); code != exitOK || !strings.Contains(out, `"strays": []`) {
+		t.Errorf("orphans: %d %s", code, out)
+	}
+}
+
+func TestAServerThatIsNotThereIsSaidSo(t *testing.T) {
+	code, _, stderr := command(t, "status", "--admin", fmt.Sprintf("http://127.0.0.1:%d", freePorts(t, 1)))
+	if code != exitFailed || !strings.Contains(stderr, "hint:") {
+		t.Errorf("%d %s", code, stderr)
+	}
+}
+
+func TestEveryMistakeOfAConfigurationIsShown(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "bad.yaml")
+	if err := os.WriteFile(path, []byte("clusters: {blue: {bootstrap: []}}\nvirtual_clustres: []\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, _, stderr := command(t, "validate", "-c", path)
+	if code != exitUsage || strings.Count(stderr, "\n") < 2 || strings.Contains(stderr, "error:") {
+		t.Errorf("%d %s", code, stderr)
+	}
+	code, out, _ := command(t, "validate", "-c", path, "--json")
+	if code != exitUsage || !strings.Contains(out, `"problems"`) {
+		t.Errorf("%d %s", code, out)
+	}
+}
+
+func TestVersion(t *testing.T) {
+	if code, out, _ := command(t, "version"); code != exitOK || !strings.HasPrefix(out, "switchback ") {
+		t.Errorf("%d %s", code, out)
+	}
+}
+
+func TestProgressOnATerminalIsDrawnOver(t *testing.T) {
+	var out bytes.Buffer
+	v := &view{o: &options{out: &out, err: &out}, w: &out, p: painter{on: true}, live: true}
+	c := admin.Cutover{ID: "x", From: "blue", To: "green", Phase: "Sealing", Phases: []admin.Phase{
+		{Phase: "Draining", Millis: 5}, {Phase: "Sealing", StartedAt: time.Now(), Facts: map[string]any{"reached": float64(1234)}},
+	}}
+	v.show(c)
+	if text := out.String(); !strings.Contains(text, "✓") || !strings.Contains(text, "reached 1,234") || strings.HasSuffix(text, "\n") {
+		t.Errorf("drew %q", text)
+	}
+	c.Phase, c.Error = "Aborted", &cutover.Error{Code: "log_moved", Message: "moved", Hint: "h"}
+	v.show(c)
+	err := v.finish(c)
+	if text := out.String(); !strings.Contains(text, "✗") || !strings.Contains(text, "\r\x1b[2K") || !strings.Contains(text, "blue stays active") || exitCode(err) != exitFailed {
+		t.Errorf("drew %q, %v", text, err)
+	}
+}
+
+func TestColoursDoNotMoveColumns(t *testing.T) {
+	var out bytes.Buffer
+	p := painter{on: true}
+	tb := table{head: []string{"A", "B"}, right: []bool{false, true}}
+	tb.add(p.red("long word"), "1")
+	tb.add("x", "22")
+	tb.print(&out, painter{}, "")
+	plain := strings.NewReplacer("\x1b[31m", "", "\x1b[0m", "").Replace(out.String())
+	if want := "A           B\nlong word   1\nx          22\n"; plain != want {
+		t.Errorf("printed\n%s\nwant\n%s", plain, want)
+	}
+	if number(-1234567) != "-1,234,567" || millis(1500) != "1.5 s" || millis(900) != "900 ms" {
+		t.Error(number(-1234567), millis(1500))
+	}
+}
