@@ -44,3 +44,8 @@ func batchAt(base, id int64, epoch int16, first int32, n int, value string) []by
 	h.SetCRC(crc32.Checksum(b[21:], crc32.MakeTable(crc32.Castagnoli)))
 	return b
 }
+
+// fixCRC makes the checksum right after a change.
+func fixCRC(b []byte) {
+	batch.Header(b).SetCRC(crc32.Checksum(b[21:], crc32.MakeTable(crc32.Castagnoli)))
+}
