@@ -94,11 +94,13 @@ func (p *pump) start(ctx context.Context, eras []control.Era, runs []journal.Nat
 
 // checkIDs finds topics that were deleted and made again.
 func (p *pump) checkIDs(part *journal.Partition) *trouble {
-	if id, ok := p.flow.cfg.TargetID(p.tp.Topic); ok && known(id) && known(p.targetID) && id != p.targetID {
-		return recreated("target", id, p.targetID)
-	}
 	switch {
+	case part == nil && p.anew:
+		return nil
 	case part == nil:
+		if id, ok := p.flow.cfg.TargetID(p.tp.Topic); ok && known(id) && known(p.targetID) && id != p.targetID {
+			return recreated("target", id, p.targetID)
+		}
 		return nil
 	case known(part.SourceTopicID) && known(p.sourceID) && part.SourceTopicID != p.sourceID:
 		return recreated("source", part.SourceTopicID, p.sourceID)

@@ -8,8 +8,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/switchback-proxy/switchback/internal/batch"
+	"github.com/switchback-proxy/switchback/internal/control"
 	"github.com/switchback-proxy/switchback/internal/journal"
 	"github.com/switchback-proxy/switchback/internal/testkit"
+	"github.com/switchback-proxy/switchback/translate"
 )
 
 func TestLeadersMoveOnBothSidesWhileItCopies(t *testing.T) {
@@ -97,4 +99,68 @@ func TestASlotIsFencedOnceAndItsStatusSaysWhoHasIt(t *testing.T) {
 	})
 	p.copied(b)
 	p.exact(b, p.blue, p.green, "orders", 0)
+}
+
+// A batch of which the first records are copied already (it was cut at a hole, or by other bounds) is copied from the next
+// one on.
+func TestABatchThatIsPartlyCopiedIsCutAtTheFrontier(t *testing.T) {
+	p := newPair(t)
+	p.blue.create(t, "orders", 1, nil)
+	p.blue.produce(t, "orders", 0, 0, 10, time.Now())
+	p.blue.produce(t, "orders", 0, 11, 10, time.Now())
+	cfg := p.config(p.blue, p.green)
+	cfg.Eras = func(string, int) [][]control.Era {
+		return [][]control.Era{{{Generation: 1, Cluster: "green"}, {Generation: 2, Cluster: "blue", Virtual: 3, Physical: 3}}}
+	}
+	p.green.create(t, "orders", 1, nil)
+	p.green.produce(t, "orders", 0, 0, 3, time.Now())
+	r := p.start(cfg)
+	p.copied(r)
+	got := p.green.read(t, "orders", 0)
+	want := p.blue.read(t, "orders", 0)[3:]
+	if len(got) != 3+len(want) {
+		t.Fatalf("%d records", len(got))
+	}
+	for i, w := range want {
+		if got[3+i].value != w.value || got[3+i].key != w.key {
+			t.Fatalf("%+v, want %+v", got[3+i], w)
+		}
+	}
+}
+
+func TestIdsOfProducersAreKnownOnTheTarget(t *testing.T) {
+	p := newPair(t)
+	p.blue.create(t, "orders", 1, nil)
+	shown, err := translate.Show(1234, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range int32(3) {
+		p.blue.raw(t, "orders", 0, []batch.Record{{Value: []byte("a")}, {Value: []byte("b")}},
+			batch.Params{LeaderEpoch: -1, Producer: &batch.Producer{ID: shown, Epoch: 2, FirstSequence: 2 * i}})
+	}
+	p.blue.raw(t, "orders", 0, []batch.Record{{Value: []byte("a")}}, // not through us
+		batch.Params{LeaderEpoch: -1, Producer: &batch.Producer{ID: 99, FirstSequence: 0}})
+	r := p.start(p.config(p.blue, p.green))
+	p.copied(r)
+	check := func(part *journal.Partition) {
+		t.Helper()
+		if v, verdict := part.Producers.Lookup(shown, 2, 2, 3); verdict != journal.Known || v != 2 {
+			t.Fatalf("%v at %d", verdict, v)
+		}
+		if _, verdict := part.Producers.Lookup(shown, 2, 6, 7); verdict != journal.Next {
+			t.Fatal(verdict)
+		}
+		if part.Producers.Len() != 1 {
+			t.Fatalf("%d producers", part.Producers.Len())
+		}
+	}
+	part, _ := r.Partition(journal.TP{Topic: "orders"})
+	check(part)
+	r.stop()
+	parts, err := journal.Load(p.ctx, p.green.client, "blue", "green")
+	if err != nil {
+		t.Fatal(err)
+	}
+	check(parts[journal.TP{Topic: "orders"}])
 }

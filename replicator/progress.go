@@ -122,6 +122,7 @@ func (p *pump) publishState() {
 		p.trouble = nil
 	}
 	p.metrics.SetState(string(p.state))
+	p.metrics.SetGaps(int(p.part.Map.Gaps()))
 	if high >= 0 && !p.caughtAt.IsZero() {
 		p.metrics.SetLag(max(0, int64(p.virtual(high)-frontier)), time.Since(p.caughtAt))
 	}

@@ -299,16 +299,16 @@ func (r *reign) settleAll(ctx context.Context, pumps []*pump) error {
 		if !p.runnable() {
 			continue
 		}
-		mine := p.settleRecords()
+		mine, bytes := p.settleRecords(), 0
 		for _, one := range mine {
-			size += len(one.Key) + len(one.Value)
+			bytes += len(one.Key) + len(one.Value)
 		}
-		if size >= maxAppendBytes {
+		if size+bytes >= maxAppendBytes {
 			if err := flush(); err != nil {
 				return err
 			}
 		}
-		records, parts = append(records, mine...), append(parts, p)
+		records, parts, size = append(records, mine...), append(parts, p), size+bytes
 	}
 	return flush()
 }
