@@ -332,3 +332,27 @@ func TestProducersJudgeAsABrokerDoes(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+func TestAMarkerWrittenAgainWhereItWasLostIsAnotherOne(t *testing.T) {
+	o := Owner{7, 2}
+	marker := Batch{Base: 2, Next: 3, Owner: o, Sequence: -1, Marker: true, Epoch: 1}
+	data := Batch{Base: 2, Next: 3, Owner: o, Sequence: 4, Epoch: 2}
+	for name, c := range map[string]struct {
+		b    Batch
+		m    Mark
+		want bool
+	}{
+		"the marker that was read":                   {marker, Mark{o, -1, 1}, true},
+		"the marker again, under a later epoch":      {marker, Mark{o, -1, 0}, false},
+		"a marker of which no epoch is known":        {marker, Mark{o, -1, -1}, true},
+		"the data that was read":                     {data, Mark{o, 4, 2}, true},
+		"acked under an epoch that was not seen yet": {data, Mark{o, 4, 1}, true},
+		"other data":                         {data, Mark{o, 3, 2}, false},
+		"data under an epoch that had ended": {data, Mark{o, 4, 3}, false},
+		"an owner of another epoch":          {data, Mark{Owner{7, 1}, 4, 2}, false},
+	} {
+		if got := c.b.Is(c.m); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}

@@ -15,8 +15,15 @@ type Batch struct {
 	Epoch      translate.RealEpoch
 }
 
-// Is says whether b is the batch that m names.
-func (b Batch) Is(m Mark) bool { return b.Owner == m.Owner && b.Sequence == m.Sequence }
+// Is says whether b is the batch that m names. One marker may be written twice: by owner and sequence both copies look alike,
+// so only the leader epoch tells whether it is the one that was read. Of a data batch that was acked the epoch may be too
+// low, because nobody says under which one it was written; but nobody writes it twice with something else before it.
+func (b Batch) Is(m Mark) bool {
+	if b.Owner != m.Owner || b.Sequence != m.Sequence {
+		return false
+	}
+	return m.Epoch < 0 || b.Epoch == m.Epoch || m.Sequence >= 0 && b.Epoch > m.Epoch
+}
 
 // count is the number of records that the batch was written with, also if the cleaner removed some.
 func (b Batch) count() int64 { return int64(b.Next - b.Base) }
@@ -32,7 +39,7 @@ type Stray struct {
 type Mark struct {
 	Owner    Owner
 	Sequence int32
-	Epoch    translate.RealEpoch // leader epoch under which it was written, as far as known; −1: not known
+	Epoch    translate.RealEpoch // leader epoch under which it was written; −1: not known. Acked, not read: or a later one
 }
 
 // maxStrays bounds how many strays of one partition are listed one by one; more are only counted.

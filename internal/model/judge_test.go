@@ -113,7 +113,7 @@ func (m *model) has(l *log, last journal.Mark, end uint8) bool {
 			if m.rules.leaderNotCompared {
 				return x.Owner == last.Owner && x.Sequence == last.Sequence
 			}
-			return x.Is(last) && x.Epoch == last.Epoch
+			return x.Is(last)
 		}
 		base += b.width()
 	}
