@@ -71,7 +71,7 @@ func newEngine(cfg config.VirtualCluster, ups map[string]*upstream, names []stri
 		logs[name] = control.NewLog(control.Config{
 			Client: u.client, Cluster: name, VirtualCluster: cfg.Name, Names: names,
 			ReplicationFactor: int16(opts.Replication.InternalReplicationFactor),
-			Reachable:         func() error { err, _ := u.health(); return err }, Log: e.log,
+			Reachable:         func() error { _, err := u.health(); return err }, Log: e.log,
 		})
 		clusters[name] = proxy.Cluster{Client: u.client, Dial: u.dial, Names: e.names[name]}
 	}
@@ -249,7 +249,7 @@ func (e *Engine) pingAll(ctx context.Context) error {
 func (e *Engine) firstState(ctx context.Context, s control.Snapshot) (control.State, error) {
 	active := e.clusters[e.cfg.Active]
 	if slices.Contains(s.Unread, e.cfg.Active) {
-		err, _ := active.health()
+		_, err := active.health()
 		return s.State, fmt.Errorf("the first start needs the active cluster %s: %s (%w)", e.cfg.Active, s.Assumed, err)
 	}
 	id, _, err := completeIdentity(ctx, control.Identity{}, active)
@@ -302,7 +302,7 @@ func (e *Engine) watch(ctx context.Context) {
 func (e *Engine) growIdentity(ctx context.Context) {
 	for _, name := range []string{e.cfg.Active, e.cfg.Standby} {
 		u := e.clusters[name]
-		if err, _ := u.health(); err != nil {
+		if _, err := u.health(); err != nil {
 			continue
 		}
 		id, changed, err := completeIdentity(ctx, e.current().State.Identity, u)

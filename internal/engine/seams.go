@@ -18,6 +18,9 @@ import (
 	"github.com/switchback-proxy/switchback/translate"
 )
 
+// reverseTimeout bounds one wait for the reverse flow, so that the operator sees why it does not run; the driver tries again.
+const reverseTimeout = 15 * time.Second
+
 // The seams of package cutover, each as a view of the engine. They hold nothing.
 
 // flowSeam is cutover.Flow of whatever flow runs now.
@@ -261,15 +264,16 @@ func (r routerSeam) Publish(ctx context.Context, s control.Snapshot) error {
 
 func (r routerSeam) Reverse(ctx context.Context, s control.Snapshot) error {
 	e := r.e
-	run, flow := e.currentFlow()
-	if run == nil || run.from != s.State.Active {
+	if run, _ := e.currentFlow(); run == nil || run.from != s.State.Active {
 		e.stopFlow()
 		_, route := e.view()
-		run = e.startFlow(s, route)
-		_, flow = e.currentFlow()
+		e.startFlow(s, route)
 	}
+	ctx, cancel := context.WithTimeout(ctx, reverseTimeout)
+	defer cancel()
 	if err := e.flowProblemNow(); err != nil {
 		return err
 	}
+	_, flow := e.currentFlow()
 	return flow.Refresh(ctx)
 }

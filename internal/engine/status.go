@@ -32,7 +32,7 @@ func (e *Engine) Ready() error {
 	if err := e.proxy.Ready(); err != nil {
 		return err
 	}
-	if err, since := e.clusters[active].health(); err != nil && time.Since(since) > unreachableAfter {
+	if since, err := e.clusters[active].health(); err != nil && time.Since(since) > unreachableAfter {
 		return fmt.Errorf("the active cluster %s cannot be reached: %w", active, err)
 	}
 	return nil
@@ -112,6 +112,6 @@ func (e *Engine) standbyProblem(flow *replicator.Flow) error {
 		return errNoFlow
 	}
 	standby := e.current().State.Standby
-	down, _ := e.clusters[standby].health()
+	_, down := e.clusters[standby].health()
 	return errors.Join(e.flowProblemNow(), flow.Err(), down)
 }

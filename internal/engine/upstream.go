@@ -186,11 +186,11 @@ func (u *upstream) ping(ctx context.Context) error {
 	return nil
 }
 
-// health is the error of the last ping and since when it holds.
-func (u *upstream) health() (err error, since time.Time) {
+// health is what the last ping got, and since when that holds.
+func (u *upstream) health() (since time.Time, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.err, u.since
+	return u.since, u.err
 }
 
 // clusterID is empty while it is not known.
