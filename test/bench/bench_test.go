@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -127,6 +128,26 @@ func TestTableAndPlotShowEveryVariant(t *testing.T) {
 	for _, want := range []string{"prefers-color-scheme: dark", "switchback", "0.95"} {
 		if !strings.Contains(string(svg), want) {
 			t.Errorf("%q is not in the plot", want)
+		}
+	}
+}
+
+func TestTablesGoBetweenTheMarkersOfAPage(t *testing.T) {
+	page := filepath.Join(t.TempDir(), "page.md")
+	for range 2 { // the second time what the first put there is replaced
+		if _, err := os.Stat(page); err != nil {
+			if err := os.WriteFile(page, []byte("above\n"+pageBegin+"old\n"+pageEnd+"below\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := sampleReport().save(options{page: page}); err != nil {
+			t.Fatal(err)
+		}
+		b, _ := os.ReadFile(page)
+		text := string(b)
+		if !strings.HasPrefix(text, "above\n"+pageBegin) || !strings.HasSuffix(text, pageEnd+"below\n") || strings.Contains(text, "old") ||
+			strings.Count(text, "### Goals") != 1 {
+			t.Errorf("page:\n%s", text)
 		}
 	}
 }

@@ -55,11 +55,11 @@ func dispatch(ctx context.Context, args []string) error {
 
 // options are the flags of a whole run.
 type options struct {
-	output, plot string
-	product      string
-	only         string
-	skipMicro    bool
-	keep         string
+	output, plot, page string
+	product            string
+	only               string
+	skipMicro          bool
+	keep               string
 }
 
 func parseOptions(args []string) (options, error) {
@@ -67,6 +67,7 @@ func parseOptions(args []string) (options, error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.StringVar(&o.output, "o", "", "write the results as JSON to this file")
 	flags.StringVar(&o.plot, "svg", "", "write the plot to this file")
+	flags.StringVar(&o.page, "page", "", "put the tables into this page, between its markers")
 	flags.StringVar(&o.product, "product", "", "the switchback binary; by default it is built; none: relays only")
 	flags.StringVar(&o.only, "only", "", "only scenarios whose name has this in it, for example \"consume 1 KB\"")
 	flags.BoolVar(&o.skipMicro, "skip-micro", false, "no micro benchmarks")

@@ -40,14 +40,17 @@ type panel struct {
 }
 
 func panels() []panel {
-	latency := func(row *Row) bool { return row.Scenario.Work == load.Latency }
+	low := func(row *Row) bool { return row.Scenario.Work == load.Latency && row.Scenario.Load == lowLoad }
+	high := func(row *Row) bool { return row.Scenario.Work == load.Latency && row.Scenario.Load == highLoad }
 	others := func(row *Row) bool { return row.Scenario.Work != load.Latency && row.Variant != row.Phase.limit() }
 	between := func(row *Row) bool { return others(row) && row.Variant != Direct && row.CPUPerGB != nil }
 	return []panel{
 		{"Throughput, as a ratio to the bare relay; more is better", others, func(row *Row) *Spread { return row.VsRelay }, true, "×"},
 		{"CPU of the process in between per GB, as a ratio to that relay's; less is better", between, func(row *Row) *Spread { return row.CPUVsRelay }, true, "×"},
-		{"End-to-end latency, median (p50); less is better", latency, func(row *Row) *Spread { return row.P50 }, false, "ms"},
-		{"End-to-end latency, p99; less is better", latency, func(row *Row) *Spread { return row.P99 }, false, "ms"},
+		{"Latency at low load, median; less is better", low, func(row *Row) *Spread { return row.P50 }, false, "ms"},
+		{"Latency at low load, p99; less is better", low, func(row *Row) *Spread { return row.P99 }, false, "ms"},
+		{"Latency at 70 % load, median; less is better", high, func(row *Row) *Spread { return row.P50 }, false, "ms"},
+		{"Latency at 70 % load, p99; less is better", high, func(row *Row) *Spread { return row.P99 }, false, "ms"},
 	}
 }
 
@@ -72,7 +75,7 @@ func plot(r *Report) []byte {
 	c := &canvas{y: 26}
 	title := fmt.Sprintf("switchback beside bare relays: %d cores, Kafka %s, %d rounds", r.Machine.Cores, r.Machine.Kafka, r.Rounds)
 	if r.Plan == "smoke" {
-		title = "SMOKE RUN, THE FIGURES MEAN NOTHING · " + title
+		title = "SMOKE RUN, FIGURES MEAN NOTHING · " + title
 	}
 	c.text(16, c.y, "title", "start", title)
 	c.y += 18

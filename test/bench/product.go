@@ -33,7 +33,6 @@ const (
 type product struct {
 	h           *harness
 	binary      string
-	roles       bool // the binary knows --roles: copying can be kept out of what is measured
 	dir         string
 	port        int // bootstrap; brokers follow, then admin
 	blue, green *cluster.Cluster
@@ -56,11 +55,6 @@ func newProduct(ctx context.Context, h *harness, given string, blue, green *clus
 			return nil, fmt.Errorf("build switchback: %w\n%s", err, out)
 		}
 	}
-	help, err := exec.CommandContext(ctx, p.binary, "serve", "--help").CombinedOutput()
-	if err != nil {
-		return nil, fmt.Errorf("%s serve --help: %w\n%s", p.binary, err, help)
-	}
-	p.roles = strings.Contains(string(help), "--roles")
 	p.cert, p.key = filepath.Join(h.dir, "cert.pem"), filepath.Join(h.dir, "key.pem")
 	return p, writeCertificate(p.cert, p.key)
 }
@@ -95,20 +89,16 @@ log: {level: info, format: json}
 `, list(p.blue), list(p.green), virtualCluster, p.address(), p.port+1, brokerPorts, secure, p.port+brokerPorts+1)
 }
 
-// start runs the product, in the roles that are given where it knows any, and returns when it is ready.
-func (p *product) start(ctx context.Context, tls bool, roles string) error {
+// start runs the product and returns when it is ready.
+func (p *product) start(ctx context.Context, tls bool) error {
 	p.stop()
 	p.starts++
 	path := filepath.Join(p.dir, "switchback.yaml")
 	if err := os.WriteFile(path, []byte(p.config(tls)), 0o600); err != nil {
 		return err
 	}
-	args := []string{"serve", "-c", path}
-	if p.roles {
-		args = append(args, "--roles", roles)
-	}
 	p.process = proc.Start(p.h, proc.Config{
-		Name: "switchback", Path: p.binary, Args: args, Output: filepath.Join(p.dir, fmt.Sprintf("switchback-%d.log", p.starts)),
+		Name: "switchback", Path: p.binary, Args: []string{"serve", "-c", path}, Output: filepath.Join(p.dir, fmt.Sprintf("switchback-%d.log", p.starts)),
 	})
 	return p.until(ctx, 2*time.Minute, "switchback is ready", func() error {
 		resp, err := http.Get(p.admin().URL + "/readyz")

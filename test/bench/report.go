@@ -26,9 +26,7 @@ type Report struct {
 	Rounds    int
 	Window    string
 	// LatencyWindow is that of latency.
-	LatencyWindow string
-	// Replicating says that the product copied to the standby while it was measured.
-	Replicating        bool
+	LatencyWindow      string
 	IdleMB             float64
 	CutoverPauseMillis int64
 	Rows               []*Row
@@ -268,7 +266,33 @@ func (r *Report) save(o options) error {
 		}
 	}
 	if o.plot != "" {
-		return os.WriteFile(o.plot, plot(r), 0o644)
+		if err := os.WriteFile(o.plot, plot(r), 0o644); err != nil {
+			return err
+		}
+	}
+	if o.page != "" {
+		return r.insert(o.page)
 	}
 	return nil
+}
+
+// The tables stand between these lines of a page.
+const (
+	pageBegin = "<!-- results: written by test/bench -page -->\n"
+	pageEnd   = "<!-- end of results -->\n"
+)
+
+func (r *Report) insert(page string) error {
+	b, err := os.ReadFile(page)
+	if err != nil {
+		return err
+	}
+	before, rest, begins := strings.Cut(string(b), pageBegin)
+	_, after, ends := strings.Cut(rest, pageEnd)
+	if !begins || !ends {
+		return fmt.Errorf("%s has no place for results: want the lines %q and %q", page, pageBegin, pageEnd)
+	}
+	var tables bytes.Buffer
+	r.print(&tables)
+	return os.WriteFile(page, []byte(before+pageBegin+tables.String()+pageEnd+after), 0o644)
 }

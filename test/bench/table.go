@@ -55,9 +55,6 @@ func (r *Report) print(out io.Writer) {
 	if r.Plan == "smoke" {
 		fmt.Fprintln(out, "\n**Smoke run: it shows that everything runs. The figures mean nothing.**")
 	}
-	if r.Replicating {
-		fmt.Fprintln(out, "\n**The proxy also copied to the standby while it was measured; its CPU holds that too.**")
-	}
 	for _, phase := range phases() {
 		r.printThroughput(out, phase)
 		r.printLatency(out, phase)
@@ -141,7 +138,10 @@ func (r *Report) printMemory(out io.Writer) {
 			busy = max(busy, row.PeakMB)
 		}
 	}
-	fmt.Fprintf(out, "\n### Memory of switchback\n\nIdle %.0f MB; with 200 busy clients at most %.0f MB.", r.IdleMB, busy)
+	fmt.Fprintf(out, "\n### Memory of switchback\n\nIdle %.0f MB.", r.IdleMB)
+	if busy > 0 {
+		fmt.Fprintf(out, " With 200 busy clients at most %.0f MB.", busy)
+	}
 	if r.CutoverPauseMillis > 0 {
 		fmt.Fprintf(out, " The cutover of this run paused calls for %d ms.", r.CutoverPauseMillis)
 	}
@@ -222,11 +222,12 @@ func (r *Report) goals() []goal {
 func render(args []string) error {
 	flags := flag.NewFlagSet("render", flag.ContinueOnError)
 	svg := flags.String("svg", "", "write the plot to this file")
+	page := flags.String("page", "", "put the tables into this page")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	if flags.NArg() != 1 {
-		return errors.New("usage: render [-svg FILE] FILE.json")
+		return errors.New("usage: render [-svg FILE] [-page FILE] FILE.json")
 	}
 	b, err := os.ReadFile(flags.Arg(0))
 	if err != nil {
@@ -240,5 +241,5 @@ func render(args []string) error {
 		row.summarise(&r)
 	}
 	r.print(os.Stdout)
-	return r.save(options{plot: *svg})
+	return r.save(options{plot: *svg, page: *page})
 }

@@ -16,6 +16,8 @@ const (
 	minProduce, maxProduce = 9, 13
 )
 
+const layoutTimeout = 10 * time.Second
+
 // layout is where the partitions of a topic are, as the bootstrap server says. It does not change during a run.
 type layout struct {
 	topic      string
@@ -39,7 +41,7 @@ func (l *layout) share(client, clients int) map[int32][]int32 {
 
 // layout asks until every partition has a leader: after a start or a move that takes a moment.
 func (r *run) layout(ctx context.Context) (*layout, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, layoutTimeout)
 	defer cancel()
 	for {
 		l, err := r.askLayout(ctx)
