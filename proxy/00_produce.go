@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/switchback-proxy/switchback/internal/batch"
+	"github.com/switchback-proxy/switchback/internal/obs"
 	"github.com/switchback-proxy/switchback/internal/wire"
 	"github.com/switchback-proxy/switchback/translate"
 )
@@ -218,7 +219,7 @@ func (c *call) guard(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 		if err != nil {
-			c.s.p.trouble.note(c.s.log, "topic", p.sequenced.key.topic, err)
+			c.s.p.trouble.note(c.s.log, "producers of a partition not known, batches have to come again", obs.KeyTopic, p.sequenced.key.topic, err)
 			p.refuse(notKnownYet())
 		}
 	}
@@ -503,7 +504,7 @@ func (p *produceCall) told(c *call, called producedName, partition int32, code i
 		if part.producer == nil || part.partition != partition || part.id != called.id || !bytes.Equal(part.name, called.name) {
 			continue
 		}
-		c.route.seam.told(part.producer, code == 0)
+		c.route.seam.told(part.producer, code == 0 || code == kerr.DuplicateSequenceNumber.Code)
 		part.producer = nil
 	}
 }

@@ -103,6 +103,10 @@ func (c *call) showTopic(t *kmsg.MetadataResponseTopic) bool {
 		}
 		t.Topic = &name
 		topic = c.topic(name)
+		if topic != nil && t.TopicID != ([16]byte{}) && topic.PhysicalID != ([16]byte{}) && t.TopicID != topic.PhysicalID {
+			c.s.p.forgetTopic(c.route, name) // made anew
+			topic = nil
+		}
 	} else {
 		topic = c.route.byPhysical[t.TopicID]
 	}

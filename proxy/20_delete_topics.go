@@ -9,6 +9,7 @@ import (
 //
 // Request → physical:  topic names or ids.
 // Response → virtual:  topic names and ids, names in error messages.
+// Deleted:             what the route says of the topic is forgotten (gone.go).
 
 func deleteTopicsRequest(c *call, req kmsg.Request) error {
 	r := req.(*kmsg.DeleteTopicsRequest)
@@ -50,13 +51,20 @@ func deleteTopicsResponse(c *call, resp kmsg.Response) error {
 	r := resp.(*kmsg.DeleteTopicsResponse)
 	for i := range r.Topics {
 		t := &r.Topics[i]
-		t.TopicID = c.route.virtualID(t.TopicID)
+		real := t.TopicID
+		t.TopicID = c.route.virtualID(real)
+		if known := c.route.byPhysical[real]; known != nil && t.ErrorCode == 0 {
+			c.s.p.forgetTopic(c.route, known.Name)
+		}
 		if t.Topic == nil {
 			continue
 		}
 		name, ok := c.topicToVirtual(*t.Topic)
 		if !ok {
 			return c.badAnswer("a topic that clients do not see")
+		}
+		if t.ErrorCode == 0 {
+			c.s.p.forgetTopic(c.route, name)
 		}
 		t.ErrorMessage = words(t.ErrorMessage, *t.Topic, name)
 		t.Topic = &name

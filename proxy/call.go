@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -128,6 +129,14 @@ func (c *call) message() []byte {
 		return c.physical.B
 	}
 	return c.frame
+}
+
+// answerLimit bounds an answer, in bytes. One that is passed on as it comes costs no memory.
+func (c *call) answerLimit() int {
+	if c.fetch != nil && !c.fetch.longer {
+		return math.MaxInt32
+	}
+	return c.s.p.cfg.Limits.FrameBytes
 }
 
 // receive reads the answer from the call's link and writes it to out, rewritten to virtual. size is that of its frame,

@@ -57,6 +57,9 @@ func (s *session) deliver(c *call) error {
 		err := s.deliverOnce(c)
 		switch {
 		case errors.Is(err, errReissue), errors.Is(err, errSuperseded), errors.Is(err, errLost):
+			if c.ours { // its link is gone: there is nothing left to find out
+				return nil
+			}
 			if err = s.anew(c, err); err != nil {
 				return err
 			}
@@ -110,10 +113,10 @@ func (s *session) pass(c *call, out *wire.Writer) error {
 	if l.broken {
 		return errLost
 	}
-	size, err := l.next(s.p.cfg.Limits.FrameBytes)
+	size, err := l.next(c.answerLimit())
 	for errors.Is(err, errSuperseded) && c.row.gate == holdAtCutover {
 		l.insist() // the gate's drain is for this: the answer comes from here
-		size, err = l.next(s.p.cfg.Limits.FrameBytes)
+		size, err = l.next(c.answerLimit())
 	}
 	if err != nil {
 		s.breakLink(l)
@@ -123,6 +126,7 @@ func (s *session) pass(c *call, out *wire.Writer) error {
 		return fmt.Errorf("%w: %w", errLost, err)
 	}
 	s.headway()
+	s.p.metrics.BytesOut(size)
 	err = c.receive(size, out)
 	if l.in.Err() == nil && l.in.Remaining() > 0 {
 		_ = l.in.Discard() // sticks
@@ -209,7 +213,7 @@ func (s *session) confirm(ctx context.Context) error {
 		c := &call{s: s, row: &s.p.apis[kmsg.ApiVersions], key: int16(kmsg.ApiVersions), correlation: ownCorrelation, ours: true, link: l}
 		message := s.p.headers.AppendRequestHeader(nil, c.key, 0, ownCorrelation, nil)
 		if l.send(message, s.p.cfg.Limits.FrameTimeout) != nil {
-			continue // it is broken; writeLoop finds out
+			s.retire(l) // it is broken, as writeLoop finds out when it waits for the answer
 		}
 		l.pending.Add(1)
 		l.unanswered = false

@@ -44,6 +44,9 @@ func (s *session) dispatch(ctx context.Context, c *call, find linkFinder) error 
 func (s *session) sendOn(l *link, c *call) error {
 	if err := l.send(c.message(), s.p.cfg.Limits.FrameTimeout); err != nil {
 		s.retire(l)
+		if l.pending.Load() > 0 { // on another link it could overtake what is pending here
+			return closing(closedUpstream, err)
+		}
 		return err
 	}
 	l.pending.Add(1)
@@ -61,6 +64,9 @@ func (s *session) unreachable(ctx context.Context, c *call, failed int, why erro
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
+	if ends := (*closeError)(nil); errors.As(why, &ends) {
+		return why
+	}
 	alive := s.p.cluster(c.route.Active).refresh(ctx) == nil
 	if alive && failed > 1 {
 		return closing(closedUpstream, why)
@@ -71,7 +77,7 @@ func (s *session) unreachable(ctx context.Context, c *call, failed int, why erro
 	if isGone(s.conn) {
 		return closing(closedByClient, errors.New("the client left while no broker could be reached"))
 	}
-	s.p.trouble.note(s.log, obs.KeyCluster, c.route.Active, why)
+	s.p.trouble.note(s.log, "cluster cannot be reached, calls wait", obs.KeyCluster, c.route.Active, why)
 	select {
 	case <-time.After(retryEvery):
 		return nil
@@ -206,6 +212,7 @@ func (s *session) breakLink(l *link) {
 	l.broken = true
 	s.retire(l)
 	_ = l.conn.Close()
+	s.forgive(l)
 }
 
 // dropLink closes a link on which nothing is pending.
@@ -221,6 +228,11 @@ func (s *session) dropLink(l *link) {
 // free closes a link and counts out what it still owed.
 func (s *session) free(l *link) {
 	l.close()
+	s.forgive(l)
+}
+
+// forgive counts out of the gate what went to a link without asking for an answer: nobody will say that it arrived.
+func (s *session) forgive(l *link) {
 	for ; l.owed > 0; l.owed-- {
 		s.p.gate.leave()
 	}

@@ -64,7 +64,7 @@ func (p *Proxy) acceptLoop(port *port) {
 		case errors.Is(err, net.ErrClosed):
 			return
 		default:
-			p.trouble.note(p.log, obs.KeyListener, port.listener.Addr().String(), err)
+			p.trouble.note(p.log, "connection not accepted", obs.KeyListener, port.listener.Addr().String(), err)
 			select {
 			case <-time.After(acceptPause):
 			case <-p.ctx.Done():

@@ -74,7 +74,7 @@ func startLive(t testing.TB, names map[string]translate.Names, change func(*Conf
 	for name, c := range cfg.Clusters {
 		x.clients[name] = c.Client
 	}
-	if x.identity, err = Discover(ctx, "blue", x.clients, control.Identity{}); err != nil {
+	if x.identity, err = discover(ctx, "blue", x.clients, control.Identity{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.Start(ctx, Route{Generation: 1, Active: "blue", Standby: "green", Identity: x.identity}); err != nil {

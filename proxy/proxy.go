@@ -86,6 +86,9 @@ type Proxy struct {
 	seen     watermarks
 	groups   *groupSide
 
+	publishing sync.Mutex // guards gone, and that routes are published one after the other
+	gone       map[goneTopic]bool
+
 	ctx    context.Context // of all sessions; ends with Close
 	cancel context.CancelCauseFunc
 	ports  []*port
@@ -139,7 +142,9 @@ func (p *Proxy) Start(ctx context.Context, route Route) error {
 	if _, ok := p.cfg.Clusters[route.Active]; !ok {
 		return fmt.Errorf("active cluster %q is not configured", route.Active)
 	}
+	p.publishing.Lock()
 	p.publish(route, route.Generation > 1)
+	p.publishing.Unlock()
 	if err := p.listen(ctx, route.nodes()); err != nil {
 		return err
 	}
@@ -153,12 +158,17 @@ func (p *Proxy) Start(ctx context.Context, route Route) error {
 
 // Publish makes a route the current one. Calls of the free class that are pending on an older one are answered here or
 // sent anew.
-func (p *Proxy) Publish(route Route) { p.publish(route, false) }
+func (p *Proxy) Publish(route Route) {
+	p.publishing.Lock()
+	defer p.publishing.Unlock()
+	p.publish(route, false)
+}
 
 // publish with inherited says that clients may have written to the active cluster in this generation before: who did is
-// asked of the brokers.
+// asked of the brokers. The caller holds publishing.
 func (p *Proxy) publish(route Route, inherited bool) {
 	old := p.route.Load()
+	route = p.withoutGone(route)
 	next := route.prepare(p.cfg.Clusters[route.Active].Names)
 	next.seam = newSeam(route.Generation, inherited)
 	if old != nil && old.Generation == route.Generation {
@@ -290,9 +300,9 @@ func (t *trouble) warn(log zerolog.Logger, reason closeReason, err error) {
 	}
 }
 
-// note tells that a cluster or broker cannot be reached.
-func (t *trouble) note(log zerolog.Logger, key, value string, err error) {
-	if t.due(key + value) {
-		log.Warn().Err(err).Str(key, value).Msg("cannot be reached, calls wait")
+// note tells of a passing trouble with one thing.
+func (t *trouble) note(log zerolog.Logger, what, key, value string, err error) {
+	if t.due(what + key + value) {
+		log.Warn().Err(err).Str(key, value).Msg(what)
 	}
 }

@@ -224,6 +224,43 @@ func TestTopicsOfOursDoNotExistForClients(t *testing.T) {
 	}
 }
 
+func TestTopicsThatAreMadeAnewBeginAnew(t *testing.T) {
+	for name, gone := range map[string]func(r *rig){
+		"deleted": func(r *rig) {
+			req := kmsg.NewPtrDeleteTopicsRequest()
+			req.Version, req.TopicNames = 5, []string{"orders"}
+			resp := kmsg.NewPtrDeleteTopicsResponse()
+			resp.Topics = []kmsg.DeleteTopicsResponseTopic{{Topic: kmsg.StringPtr("orders")}}
+			r.answer(req, nil, resp)
+		},
+		"seen with another id": func(r *rig) {
+			resp := kmsg.NewPtrMetadataResponse()
+			resp.Topics = []kmsg.MetadataResponseTopic{{Topic: kmsg.StringPtr("orders"), TopicID: [16]byte{3},
+				Partitions: []kmsg.MetadataResponseTopicPartition{{LeaderEpoch: 1}}}}
+			got := r.answer(metadataOf("orders"), nil, resp).(*kmsg.MetadataResponse)
+			if got.Topics[0].TopicID != ([16]byte{3}) || got.Topics[0].Partitions[0].LeaderEpoch != 1 {
+				t.Errorf("shown as %+v", got.Topics[0])
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := holedRig(t)
+			before := *r.p.route.Load()
+			gone(r)
+			r.p.Publish(before) // one that does not know it yet
+			got := r.answer(listOffsets("orders"), nil, listedOffsets("orders", 3)).(*kmsg.ListOffsetsResponse)
+			if o := got.Topics[0].Partitions[0].Offset; o != 3 {
+				t.Errorf("offset %d", o)
+			}
+			before.Generation++
+			r.p.Publish(before)
+			if r.p.route.Load().topic("orders") == nil {
+				t.Error("forgotten over a move")
+			}
+		})
+	}
+}
+
 func TestRecordsAreDeletedByVirtualOffset(t *testing.T) {
 	r := holedRig(t)
 	ask := func(offset int64) *kmsg.DeleteRecordsRequest {

@@ -441,6 +441,8 @@ func TestNothingPhysicalSurvives(t *testing.T) {
 			st.mu.Lock()
 			st.state(sweepGroup).maps["green"] = newGroupMap(0, map[string]string{v.member: p.member})
 			st.mu.Unlock()
+			r.p.gone = nil
+			r.p.route.Store(route.prepare(names)) // a topic that was deleted is forgotten
 			c, err := r.call(filledRequest(key, version, v))
 			if err != nil {
 				t.Fatal(err)

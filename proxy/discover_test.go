@@ -13,11 +13,11 @@ import (
 	"github.com/switchback-proxy/switchback/internal/control"
 )
 
-// Discover makes the identity of a virtual cluster from what its clusters say, or brings a known one up to date: brokers
+// discover makes the identity of a virtual cluster from what its clusters say, or brings a known one up to date: brokers
 // that are new are added at the end of their cluster's list, everything else stays as it is, because clients know it.
 // active names the cluster whose id a new virtual cluster takes. A cluster that is down is an error for a new identity; a
 // known one keeps what it has of that cluster.
-func Discover(ctx context.Context, active string, clusters map[string]*kgo.Client, known control.Identity) (control.Identity, error) {
+func discover(ctx context.Context, active string, clusters map[string]*kgo.Client, known control.Identity) (control.Identity, error) {
 	fresh := known.ClusterID == ""
 	id := control.Identity{ClusterID: known.ClusterID, Nodes: maps.Clone(known.Nodes), Versions: maps.Clone(known.Versions)}
 	if id.Nodes == nil {
