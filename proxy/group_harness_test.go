@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"sync"
 	"testing"
@@ -156,14 +157,14 @@ func (x *pair) trySendTo(ctx context.Context, node int32, clientID string, req k
 }
 
 func (x *pair) forward(ctx context.Context, c *call, clientID string, req kmsg.Request) (kmsg.Response, error) {
-	addr := x.clusters[c.route.Active].ListenAddrs()[max(c.s.node, 0)]
 	if c.row.to == toCoordinator {
 		at, err := x.p.groups.coordinators().find(ctx, c.route.Active, x.clients[c.route.Active], c.group)
 		if err != nil {
 			return nil, err
 		}
-		addr = at.addr
+		return x.p.askBroker(ctx, c.route.Active, at.addr, clientID, req)
 	}
+	addr := x.clusters[c.route.Active].ListenAddrs()[max(c.s.node, 0)]
 	return x.p.askBroker(ctx, c.route.Active, addr, clientID, req)
 }
 
@@ -261,7 +262,7 @@ func (g *gathering) member(ctx context.Context, m *rawMember, i int32) error {
 			continue
 		}
 		if a.err != nil {
-			return a.err
+			return fmt.Errorf("join as %s: %w", m.clientID, a.err)
 		}
 		m.took(a.resp)
 		g.mu.Lock()
@@ -279,7 +280,7 @@ func (g *gathering) member(ctx context.Context, m *rawMember, i int32) error {
 				return nil
 			}
 		case code != kerr.RebalanceInProgress.Code && code != kerr.IllegalGeneration.Code:
-			return kerr.ErrorForCode(code)
+			return fmt.Errorf("sync as %s: %w", m.clientID, kerr.ErrorForCode(code))
 		}
 	}
 }
@@ -306,6 +307,8 @@ func (g *gathering) settled(ctx context.Context, m *rawMember) bool {
 func (g *gathering) sync(ctx context.Context, m *rawMember, joined *kmsg.JoinGroupResponse) (int16, error) {
 	req := kmsg.NewPtrSyncGroupRequest()
 	req.Version, req.Group, req.MemberID, req.InstanceID, req.Generation = m.version(0, 5), m.group, m.id, m.instanceID, m.generation
+	protocolType := consumerProtocol
+	req.ProtocolType, req.Protocol = &protocolType, joined.Protocol
 	for _, other := range joined.Members {
 		req.GroupAssignment = append(req.GroupAssignment, kmsg.SyncGroupRequestGroupAssignment{
 			MemberID: other.MemberID, MemberAssignment: assignmentFor("orders", g.indexOf(ctx, other.MemberID)),

@@ -26,7 +26,7 @@ type GroupFacts struct {
 
 const (
 	// parallelGroups bounds the groups that are made at once.
-	parallelGroups = 16
+	parallelGroups = 32
 	// generationTime is how long PrepareGroups waits for a heartbeat of groups whose generation nobody knows: clients
 	// send one every 3 s.
 	generationTime = 4 * time.Second
@@ -146,6 +146,8 @@ func (a *arranging) group(ctx context.Context, g describedGroup) {
 	shadow := a.p.groups.table().shadowOf(g.Group, a.to)
 	var why error
 	switch {
+	case g.ErrorCode != 0:
+		why = fmt.Errorf("describe group %q of %s: %w", g.Group, a.from, kerr.ErrorForCode(g.ErrorCode))
 	case g.State == stateEmpty || g.State == stateDead || len(g.Members) == 0:
 		a.dismiss(ctx, shadow)
 		a.p.groups.table().lower(a.to, g.Group)

@@ -88,7 +88,7 @@ func (p *Proxy) list(ctx context.Context, cluster string) ([]string, error) {
 	return slices.Compact(out), nil
 }
 
-// describe returns what a cluster says of groups, by name.
+// describe returns what a cluster says of groups, by name. A group that its coordinator has no answer for has an ErrorCode.
 func (p *Proxy) describe(ctx context.Context, cluster string, groups []string) (map[string]describedGroup, error) {
 	out := make(map[string]describedGroup, len(groups))
 	if len(groups) == 0 {
@@ -96,20 +96,42 @@ func (p *Proxy) describe(ctx context.Context, cluster string, groups []string) (
 	}
 	req := kmsg.NewPtrDescribeGroupsRequest()
 	req.Groups = groups
-	resp, err := req.RequestWith(ctx, p.cfg.Clusters[cluster].Client)
-	if err != nil {
-		return nil, fmt.Errorf("describe the groups of %s: %w", cluster, err)
-	}
-	for _, g := range resp.Groups {
-		if g.ErrorCode == kerr.GroupIDNotFound.Code {
-			g.ErrorCode, g.State = 0, stateDead
+	for _, shard := range p.cfg.Clusters[cluster].Client.RequestSharded(ctx, req) {
+		if shard.Err != nil {
+			if ctx.Err() != nil {
+				return nil, fmt.Errorf("describe the groups of %s: %w", cluster, context.Cause(ctx))
+			}
+			for _, name := range shard.Req.(*kmsg.DescribeGroupsRequest).Groups {
+				out[name] = describedGroup{Group: name, ErrorCode: codeOf(shard.Err)}
+			}
+			continue
 		}
-		if err := kerr.ErrorForCode(g.ErrorCode); err != nil {
-			return nil, fmt.Errorf("describe group %q of %s: %w", g.Group, cluster, err)
+		for _, g := range shard.Resp.(*kmsg.DescribeGroupsResponse).Groups {
+			if g.ErrorCode == kerr.GroupIDNotFound.Code {
+				g.ErrorCode, g.State = 0, stateDead
+			}
+			out[g.Group] = g
 		}
-		out[g.Group] = g
 	}
 	return out, nil
+}
+
+// describeReady describes one group. A cluster that is just making its first coordinators is asked until ctx ends.
+func (p *Proxy) describeReady(ctx context.Context, cluster, group string) (describedGroup, error) {
+	for {
+		groups, err := p.describe(ctx, cluster, []string{group})
+		if err != nil {
+			return describedGroup{}, err
+		}
+		g := groups[group]
+		said := kerr.ErrorForCode(g.ErrorCode)
+		if said == nil {
+			return g, nil
+		}
+		if !kerr.IsRetriable(said) || sleep(ctx, 20*rejoinPause) != nil {
+			return describedGroup{}, fmt.Errorf("describe group %q of %s: %w", group, cluster, said)
+		}
+	}
 }
 
 // transplant makes the shadow of a stable group. before is the one of an earlier attempt, nil if there is none; it is used up.
@@ -271,12 +293,12 @@ func (p *Proxy) renamers(from, to, protocolType string) (toVirtual, toPhysical r
 // clearLeftOvers takes members out of the standby's group that an earlier attempt, or a process that died, left there. They
 // are known by the ids that we gave them or by the client ids of the group's own members. Others are not ours to remove.
 func (p *Proxy) clearLeftOvers(ctx context.Context, to string, s *shadowGroup) error {
-	groups, err := p.describe(ctx, to, []string{s.group})
+	there, err := p.describeReady(ctx, to, s.group)
 	if err != nil {
 		return err
 	}
 	var gone []kmsg.LeaveGroupRequestMember
-	for _, d := range groups[s.group].Members {
+	for _, d := range there.Members {
 		ours := slices.ContainsFunc(s.members, func(m *shadowMember) bool { return m.real == d.MemberID })
 		like := slices.ContainsFunc(s.members, func(m *shadowMember) bool { return m.clientID == d.ClientID })
 		switch {
