@@ -21,6 +21,8 @@ type appender struct {
 
 	next     int32              // sequence of the next batch; owned by run, read after it ended
 	position translate.Physical // after the last acked batch; likewise
+	last     journal.Mark       // the last batch acked or read; likewise
+	log      watched
 
 	mu    sync.Mutex // guards queue
 	queue []appending
@@ -33,8 +35,19 @@ type appending struct {
 
 const maxAppendBytes = 768 << 10
 
-func newAppender(s *slot, owner journal.Owner, position translate.Physical) *appender {
-	return &appender{slot: s, owner: owner, ready: make(chan struct{}, 1), position: position}
+// newAppender writes behind what was read, which ended with owner's marker.
+func newAppender(s *slot, owner journal.Owner, read *journal.Fold) *appender {
+	a := &appender{slot: s, owner: owner, ready: make(chan struct{}, 1), position: read.Position(), last: read.Last()}
+	a.log = watched{journal.Topic(s.flow.cfg.From, s.flow.cfg.To), s.n, a.last.Epoch}
+	return a
+}
+
+// wake makes it look whether the journal's leader changed, and at the queue.
+func (a *appender) wake() {
+	select {
+	case a.ready <- struct{}{}:
+	default:
+	}
 }
 
 // append returns when the records are acked, in one batch, or ctx has ended: then it is not known whether they will be.
@@ -43,10 +56,7 @@ func (a *appender) append(ctx context.Context, records ...journal.Record) error 
 	a.mu.Lock()
 	a.queue = append(a.queue, one)
 	a.mu.Unlock()
-	select {
-	case a.ready <- struct{}{}:
-	default:
-	}
+	a.wake()
 	select {
 	case err := <-one.done:
 		return err
@@ -78,6 +88,9 @@ func (a *appender) run(ctx context.Context) error {
 	for {
 		group := a.take()
 		if len(group) == 0 {
+			if err := a.log.lookNow(ctx, a.slot.flow.target, a.position); err != nil {
+				return err
+			}
 			select {
 			case <-ctx.Done():
 				return context.Cause(ctx)
@@ -110,14 +123,17 @@ func (a *appender) write(ctx context.Context, group []appending) error {
 	if err != nil {
 		return fmt.Errorf("encode %d journal records: %w", len(records), err)
 	}
-	topic := journal.Topic(f.cfg.From, f.cfg.To)
-	out := a.slot.produce(ctx, delivery{topic: topic, id: f.journalID, partition: a.slot.n, bytes: raw}, mayRepeat)
+	look := func(ctx context.Context, node int32, epoch translate.RealEpoch) error {
+		return a.log.look(ctx, f.target, node, epoch, a.position)
+	}
+	out := a.slot.produce(ctx, delivery{topic: a.log.topic, id: f.journalID, partition: a.slot.n, bytes: raw}, look, mayRepeat)
 	if out.err != nil {
 		return fmt.Errorf("write to the journal: %w", out.err)
 	}
 	if base := translate.Physical(out.base); base != a.position {
 		return fenceAnew{fmt.Sprintf("the journal acked at %d, expected was %d", base, a.position)}
 	}
+	a.last = journal.Mark{Owner: a.owner, Sequence: a.next, Epoch: out.epoch}
 	a.next = journal.NextSequence(a.next, int64(len(records)))
 	a.position += translate.Physical(len(records))
 	return nil

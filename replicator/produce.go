@@ -46,14 +46,21 @@ type outcome struct {
 }
 
 // produce sends one batch to its leader until the outcome is known. Resent are the same bytes, before anything new of the
-// partition, so a batch that landed before is answered as a duplicate.
-func (s *slot) produce(ctx context.Context, d delivery, repeat repeating) outcome {
+// partition, so a batch that landed before is answered as a duplicate. Under a leader that was not looked at, nothing is sent.
+func (s *slot) produce(ctx context.Context, d delivery, look look, repeat repeating) outcome {
 	target := s.flow.target
 	for wait := firstBackoff; ; wait = min(2*wait, lastBackoff) {
 		if ctx.Err() != nil {
 			return outcome{err: context.Cause(ctx)}
 		}
 		node, epoch, ok := target.leader(d.topic, d.partition)
+		if ok {
+			if err := look(ctx, node, epoch); errors.Is(err, errNotLooked) {
+				ok = false
+			} else if err != nil {
+				return outcome{err: err}
+			}
+		}
 		if ok {
 			s.gate.RLock()
 			r := s.flow.sender.send(ctx, node, d)

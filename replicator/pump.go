@@ -31,10 +31,11 @@ type pump struct {
 	aged        bool // a batch with old timestamps was sent since the last marker of ours
 	unsettled   int  // claims since the last settled record
 	settledAt   time.Time
-	epochs      [2]translate.RealEpoch // of source and target, as last looked at
-	claims      int                    // number of the next claim, in this reign
-	confirmed   int32                  // sequence of the last acked batch of this reign; −1: none
-	confirmedAt translate.Physical     // where it is
+	sourceEpoch translate.RealEpoch // the source's leader epoch, as last looked at; −1: not yet
+	tail        watched
+	claims      int                // number of the next claim, in this reign
+	confirmed   int32              // sequence of the last acked batch of this reign; −1: none
+	confirmedAt translate.Physical // where it is
 
 	mu       sync.Mutex         // guards what follows; what part points to is changed by its owner under it
 	part     *journal.Partition // nil: not recovered
@@ -64,6 +65,7 @@ const (
 
 // run pumps until ctx ends. Each turn is a round: take → claim → produce → publish.
 func (p *pump) run(ctx context.Context, r *reign) {
+	p.tail = watched{p.target, p.tp.Partition, p.part.Last.Epoch} // that of our marker, which was read
 	p.resume()
 	defer p.feed.end()
 	for ctx.Err() == nil {
@@ -89,7 +91,7 @@ func (p *pump) run(ctx context.Context, r *reign) {
 // resume begins to read where the map ends.
 func (p *pump) resume() {
 	p.queue = nil
-	p.epochs = [2]translate.RealEpoch{-1, -1} // look at both
+	p.sourceEpoch = -1
 	p.known = p.part.Frontier()
 	p.feed.begin(p.onSource(p.known))
 }
@@ -234,8 +236,11 @@ func (p *pump) append(ctx context.Context, r *reign, c *journal.Claim) error {
 // its sequence must not mean another batch, and a config may have changed.
 func (p *pump) produce(ctx context.Context, raw []byte, repeat repeating) (translate.Physical, translate.RealEpoch, error) {
 	d := delivery{topic: p.target, id: p.targetID, partition: p.tp.Partition, bytes: raw}
+	look := func(ctx context.Context, node int32, epoch translate.RealEpoch) error {
+		return p.tail.look(ctx, p.flow.target, node, epoch, p.part.PhysicalEnd)
+	}
 	for wait := p.flow.cfg.RetryInterval; ; wait = min(2*wait, 30*time.Second) {
-		out := p.slot.produce(ctx, d, repeat)
+		out := p.slot.produce(ctx, d, look, repeat)
 		var no refused
 		switch {
 		case out.err == nil:

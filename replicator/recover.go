@@ -68,7 +68,7 @@ func (r *reign) canFence(p *pump) bool {
 func (r *reign) replay(ctx context.Context, kept remains) error {
 	topic := journal.Topic(r.flow.cfg.From, r.flow.cfg.To)
 	if kept.valid {
-		r.fold = journal.ResumeFold(kept.owner, kept.next, kept.position)
+		r.fold = journal.ResumeFold(kept.owner, kept.next, kept.position, kept.last)
 		err := r.fold.Replay(ctx, r.flow.target.client, topic, r.flow.journalID, r.slot.n, r.owner)
 		if err == nil && !r.fold.Changed() {
 			return nil
@@ -241,12 +241,17 @@ func epochEnd(ctx context.Context, c *cluster, topic string, partition int32, ep
 	if !ok {
 		return 0, false, fmt.Errorf("%s-%d has no leader on %s", topic, partition, c.name)
 	}
+	return epochEndAt(ctx, c, topic, partition, epoch, node, -1)
+}
+
+// epochEndAt asks node, which must lead with the epoch current (−1: with any).
+func epochEndAt(ctx context.Context, c *cluster, topic string, partition int32, epoch translate.RealEpoch, node int32, current translate.RealEpoch) (end translate.Physical, known bool, err error) {
 	req := kmsg.NewPtrOffsetForLeaderEpochRequest()
 	req.ReplicaID = -1
 	t := kmsg.NewOffsetForLeaderEpochRequestTopic()
 	t.Topic = topic
 	p := kmsg.NewOffsetForLeaderEpochRequestTopicPartition()
-	p.Partition, p.LeaderEpoch, p.CurrentLeaderEpoch = partition, int32(epoch), -1
+	p.Partition, p.LeaderEpoch, p.CurrentLeaderEpoch = partition, int32(epoch), int32(current)
 	t.Partitions = append(t.Partitions, p)
 	req.Topics = append(req.Topics, t)
 	kresp, err := c.client.Broker(int(node)).RetriableRequest(ctx, req)

@@ -52,6 +52,7 @@ type remains struct {
 	owner    journal.Owner
 	next     int32 // journal sequence
 	position translate.Physical
+	last     journal.Mark // the batch before position
 }
 
 // errTouch ends a reign because a transactional id that is not used is forgotten after some days, and its producer after one.
@@ -255,14 +256,14 @@ func (r *reign) hold(ctx context.Context, m mode) error {
 	}
 	r.stopAppender()
 	if r.slot.kept.valid {
-		r.slot.kept.next, r.slot.kept.position = r.appender.next, r.appender.position
+		r.slot.kept.next, r.slot.kept.position, r.slot.kept.last = r.appender.next, r.appender.position, r.appender.last
 	}
 	return cause
 }
 
 // startAppender begins to write to the journal behind what was replayed.
 func (r *reign) startAppender(ctx context.Context) {
-	r.appender = newAppender(r.slot, r.owner, r.fold.Position())
+	r.appender = newAppender(r.slot, r.owner, r.fold)
 	r.appendCtx, r.endAppender = context.WithCancel(context.WithoutCancel(ctx))
 	r.appended = make(chan struct{})
 	go func() {
@@ -311,6 +312,7 @@ func (r *reign) look(ctx, pumpCtx context.Context) {
 			return
 		case <-r.slot.wake:
 		}
+		r.appender.wake()
 		var late []*pump
 		for _, p := range r.slot.members() {
 			if !r.running[p] && r.canFence(p) {

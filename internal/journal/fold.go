@@ -24,6 +24,7 @@ type Fold struct {
 	fenced   bool // a marker was seen, or a hole that may have held it
 	next     int32
 	position translate.Physical
+	last     Mark
 	ids      map[int64]bool // producer ids that this slot has, or had
 	parts    map[TP]*folded
 }
@@ -36,13 +37,14 @@ type folded struct {
 }
 
 func NewFold() *Fold {
-	return &Fold{ids: map[int64]bool{}, parts: map[TP]*folded{}}
+	return &Fold{last: Mark{Sequence: -1, Epoch: -1}, ids: map[int64]bool{}, parts: map[TP]*folded{}}
 }
 
-// ResumeFold goes on in the middle: everything below position is known, owner wrote last, next is its next sequence.
-func ResumeFold(owner Owner, next int32, position translate.Physical) *Fold {
+// ResumeFold goes on in the middle: everything below position is known, the batch before it is last, owner wrote last, next is
+// its next sequence.
+func ResumeFold(owner Owner, next int32, position translate.Physical, last Mark) *Fold {
 	f := NewFold()
-	f.owner, f.next, f.position, f.fenced = owner, next, position, true
+	f.owner, f.next, f.position, f.last, f.fenced = owner, next, position, last, true
 	f.ids[owner.ID] = true
 	return f
 }
@@ -56,6 +58,9 @@ func (f *Fold) Ours(id int64) bool { return f.ids[id] }
 // Position is the next offset of the journal partition to be read.
 func (f *Fold) Position() translate.Physical { return f.position }
 
+// Last is the last batch that was read, whether it counted or not.
+func (f *Fold) Last() Mark { return f.last }
+
 // Journal takes the next batch of the journal partition. records are those of the batch that are still there; a marker has
 // none. An error means that a record which counts cannot be understood; the slot must not be used then.
 func (f *Fold) Journal(b Batch, records []Record) error {
@@ -63,7 +68,7 @@ func (f *Fold) Journal(b Batch, records []Record) error {
 		return nil
 	}
 	hole := int64(b.Base - f.position)
-	f.position = b.Next
+	f.position, f.last = b.Next, Mark{b.Owner, b.Sequence, b.Epoch}
 	switch {
 	case b.Marker:
 		f.marked(b.Owner)

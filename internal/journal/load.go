@@ -81,12 +81,19 @@ func (f *Fold) visit(codecs *batch.Codecs, b Batch, raw []byte) error {
 	return f.Journal(b, records)
 }
 
-// Replay reads the slot's journal partition into f, from f's position up to the marker of own, which it waits for.
+// Replay reads the slot's journal partition into f, from f's position up to the marker of own, which it waits for. If what is
+// there before f's position is not what f says it is, the error is ErrTailLost.
 func (f *Fold) Replay(ctx context.Context, client *kgo.Client, topic string, id [16]byte, slot int32, own Owner) error {
 	codecs := batch.NewCodecs(0)
-	c := &Cursor{Topic: topic, ID: id, Partition: slot, Next: f.Position()}
+	from := f.position
+	c := &Cursor{Topic: topic, ID: id, Partition: slot, Next: max(0, from-1)}
 	err := Read(ctx, client, []*Cursor{c}, func(c *Cursor, b Batch, raw []byte) error {
 		if raw == nil {
+			return nil
+		}
+		if b.Base < from {
+			c.Beyond = b.Next != from || !b.Is(f.last)
+			c.Done = c.Beyond
 			return nil
 		}
 		c.Done = b.Marker && b.Owner == own

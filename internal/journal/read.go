@@ -23,7 +23,7 @@ type Cursor struct {
 	End       translate.Physical // the log's end as of the last fetch; −1 before the first one
 	Start     translate.Physical // the log's start as of the last fetch
 	Done      bool               // set by the visitor, or by the caller: no more is read
-	Beyond    bool               // the log ends below Next: it lost its tail, or is another log. Done is set too
+	Beyond    bool               // the log ends below Next, or is not what it was there: it lost its tail, or is another log. Done is set too
 
 	leader  int32
 	outside bool // the last fetch said that Next is out of range
