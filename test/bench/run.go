@@ -97,7 +97,11 @@ func (b *bencher) fill(ctx context.Context, s Scenario) error {
 	b.topics[topic] = s.Partitions
 	b.progress("filling %s", topic)
 	configs := map[string]string{"min.insync.replicas": "1"}
-	bytes := max(b.plan.FillBytes, int64(s.Partitions)*64<<10)
+	bytes := b.plan.FillBytes
+	if s.Record < 1024 {
+		bytes /= 4 // small batches take long to write, and readers go round
+	}
+	bytes = max(bytes, int64(s.Partitions)*64<<10)
 	if s.Work != load.Consume {
 		bytes = int64(s.Partitions) * 64 << 10 // a few records to be copied, so that numbers differ on the other side
 		keep := max(1<<20, int64(1<<30)/int64(s.Partitions))
@@ -107,7 +111,7 @@ func (b *bencher) fill(ctx context.Context, s Scenario) error {
 	b.blue.CreateTopic(b.h, cluster.Topic{Name: topic, Partitions: int32(s.Partitions), Replicas: 1, Configs: configs})
 	b.blue.StartsAt(b.h, topic, map[int32]int64{0: 137, 1: 148, 2: 159})
 	job := b.job(s, endpoint{bootstrap: b.blue.Addr(0)})
-	job.Work, job.Bytes, job.Warmup, job.Window, job.Clients, job.BatchRecords = load.Produce, bytes, 0, time.Minute, 1, 16
+	job.Work, job.Bytes, job.Warmup, job.Window, job.Clients, job.BatchRecords = load.Produce, bytes, 0, 3*time.Minute, 1, 16
 	// Leaders of a new topic are in the metadata before each of them has made its logs.
 	for deadline := time.Now().Add(2 * time.Minute); ; pause(ctx, time.Second) {
 		result, err := runLoad(ctx, job, nil)
