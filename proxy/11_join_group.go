@@ -16,7 +16,8 @@ import (
 // Remembered:        what the member asked for, who leads, the generation: a move makes the same members on the other
 //                    cluster from it, and a restarted process knows it from the group's record.
 // Generation change: a member that stands before the barrier joins as a new one. One that was moved joins by the id that
-//                    its shadow got, and keeps its own.
+//                    its shadow got, and keeps its own. An answer that comes from the old cluster after a move becomes
+//                    NOT_COORDINATOR: the client joins anew.
 // Errors:            a generation or member id that comes with an error is that of the request, or none.
 
 // joinCall is the request as the client sent it. The slices are those of the call's frame.
@@ -78,6 +79,10 @@ func joinGroupResponse(c *call, r kmsg.Response) error {
 		return err
 	}
 	st := c.state.(*joinCall)
+	if c.overtaken() {
+		*resp = kmsg.JoinGroupResponse{Version: resp.Version, ErrorCode: kerr.NotCoordinator.Code, Generation: unknownGeneration, MemberID: st.member}
+		return nil
+	}
 	table := c.s.p.groups.table()
 	switch resp.ErrorCode {
 	case 0:

@@ -12,7 +12,8 @@ import (
 // Request → real:      MemberID, Generation; of the leader also each member's id, and the topic names in assignments.
 // Response → virtual:  topic names in the assignment.
 // Remembered:          what the leader assigned.
-// Generation change:   a member that stands before the barrier gets REBALANCE_IN_PROGRESS and rejoins.
+// Generation change:   a member that stands before the barrier gets REBALANCE_IN_PROGRESS and rejoins. An answer that comes
+//                      from the old cluster after a move becomes NOT_COORDINATOR.
 
 // syncCall is the request as the client sent it. The slices are those of the call's frame.
 type syncCall struct {
@@ -64,6 +65,9 @@ func syncGroupResponse(c *call, r kmsg.Response) error {
 		return err
 	}
 	st := c.state.(*syncCall)
+	if c.overtaken() {
+		*resp = kmsg.SyncGroupResponse{Version: resp.Version, ErrorCode: kerr.NotCoordinator.Code}
+	}
 	if resp.ErrorCode != 0 {
 		return nil
 	}

@@ -555,3 +555,35 @@ func (t *groupTable) publishForTest(shown, real string, shownGeneration, realGen
 		members: []*shadowMember{{shown: shown, real: real}}}, shownGeneration)
 	t.synced("g", nil)
 }
+
+func TestAnswersThatAMoveHasPassedByAreNotForClients(t *testing.T) {
+	x := newPair(t, nil)
+	old := x.p.route.Load()
+	for _, key := range []kmsg.Key{kmsg.JoinGroup, kmsg.SyncGroup} {
+		x.p.route.Store(old)
+		row := &x.p.apis[key]
+		c := &call{s: &session{p: x.p}, route: old, row: row, key: int16(key), version: row.max}
+		req := kmsg.RequestForKey(int16(key))
+		req.SetVersion(row.max)
+		fill(reflect.ValueOf(req), "a", 3, "orders")
+		mustNoError(t, row.name, row.request(c, req))
+		x.publish(pairRoute(2, "green", "blue"))
+		resp := kmsg.ResponseForKey(int16(key))
+		resp.SetVersion(row.max)
+		fill(reflect.ValueOf(resp), "a", 4, "orders")
+		mustNoError(t, row.name, row.response(c, resp))
+		var code int16
+		switch resp := resp.(type) {
+		case *kmsg.JoinGroupResponse:
+			code = resp.ErrorCode
+		case *kmsg.SyncGroupResponse:
+			code = resp.ErrorCode
+		}
+		if code != kerr.NotCoordinator.Code {
+			t.Errorf("%s: code %d", row.name, code)
+		}
+	}
+	if g := x.p.groups.table().generation("g"); g != unknownGeneration {
+		t.Errorf("generation %d of the old cluster was remembered", g)
+	}
+}

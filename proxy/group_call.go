@@ -47,6 +47,10 @@ func (c *call) coordinatorSaid(code int16) error {
 	return nil
 }
 
+// overtaken says whether a move has passed the call by: its answer comes from the cluster that was left. What that says of
+// members and generations is not for clients any more.
+func (c *call) overtaken() bool { return c.s.p.activeCluster() != c.route.Active }
+
 // topicToPhysical is the name on the active cluster; "" for a topic that clients do not see.
 func (c *call) topicToPhysical(name string) string {
 	if !c.s.p.cfg.Topics.Match(name) {
