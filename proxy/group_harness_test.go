@@ -256,7 +256,7 @@ type gathering struct {
 }
 
 func (g *gathering) member(ctx context.Context, m *rawMember, i int32) error {
-	for ; ; time.Sleep(time.Millisecond) {
+	for ; ; _ = sleep(ctx, time.Millisecond) {
 		a := m.join(ctx)
 		if errors.Is(a.err, kerr.RebalanceInProgress) {
 			continue
@@ -287,7 +287,7 @@ func (g *gathering) member(ctx context.Context, m *rawMember, i int32) error {
 
 // settled waits until the leader is done with the member's generation; false: the member is to rejoin.
 func (g *gathering) settled(ctx context.Context, m *rawMember) bool {
-	for ; ctx.Err() == nil; time.Sleep(time.Millisecond) {
+	for ; ctx.Err() == nil; _ = sleep(ctx, time.Millisecond) {
 		g.mu.Lock()
 		if m.leads {
 			g.generation = m.generation
@@ -332,7 +332,7 @@ func (g *gathering) indexOf(ctx context.Context, id string) int32 {
 		if ok {
 			return i
 		}
-		time.Sleep(time.Millisecond)
+		_ = sleep(ctx, time.Millisecond)
 	}
 	return -1
 }
