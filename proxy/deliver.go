@@ -31,7 +31,7 @@ func (s *session) writeLoop(done chan<- struct{}) {
 			}
 			s.finish(c)
 		case <-s.kick:
-			s.dropOldLinks()
+			s.sweepLinks()
 		}
 	}
 }
@@ -44,6 +44,9 @@ func (s *session) finish(c *call) {
 		_ = s.conn.SetReadDeadline(time.Unix(1, 0)) // readLoop takes nothing more
 	}
 	s.answered(c)
+	if l := c.link; s.unswept || c.again > 0 || l != nil && (l.broken || l.generation < s.p.route.Load().Generation) {
+		s.sweepLinks()
+	}
 	c.release()
 }
 
@@ -111,6 +114,7 @@ func (s *session) written(err error) error {
 func (s *session) pass(c *call, out *wire.Writer) error {
 	l := c.link
 	if l.broken {
+		l.pending.Add(-1)
 		return errLost
 	}
 	size, err := l.next(c.answerLimit())
@@ -120,6 +124,7 @@ func (s *session) pass(c *call, out *wire.Writer) error {
 	}
 	if err != nil {
 		s.breakLink(l)
+		l.pending.Add(-1)
 		if errors.Is(err, errSuperseded) {
 			return errSuperseded
 		}
@@ -128,7 +133,11 @@ func (s *session) pass(c *call, out *wire.Writer) error {
 	s.headway()
 	s.p.metrics.BytesOut(size)
 	err = c.receive(size, out)
-	if l.in.Err() == nil && l.in.Remaining() > 0 {
+	switch {
+	case l.in.Err() != nil || l.in.Remaining() == 0:
+	case out.Err() != nil && s.held.Load() == 0: // nobody waits for what comes on this link
+		s.breakLink(l)
+	default:
 		_ = l.in.Discard() // sticks
 	}
 	broke := l.in.Err()
@@ -205,6 +214,9 @@ func (s *session) confirm(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
+	}
+	if s.closed { // answers are waited for as it is; what got none has to be taken as arrived
+		return nil
 	}
 	for _, l := range s.openLinks() {
 		if l.anew || !l.unanswered {

@@ -238,21 +238,29 @@ func (s *session) forgive(l *link) {
 	}
 }
 
-// dropOldLinks closes links of earlier generations on which nothing is pending. It runs on writeLoop. While readLoop sends
-// it leaves them for the end of the session.
-func (s *session) dropOldLinks() {
+// sweepLinks closes links that nothing is pending on and nothing will be sent on: of earlier generations, and broken ones.
+// It runs on writeLoop. While readLoop sends it leaves them for the next time.
+func (s *session) sweepLinks() {
 	select {
 	case s.sending <- struct{}{}:
 		defer func() { <-s.sending }()
 	default:
+		s.unswept = true
 		return
 	}
+	s.unswept = false
 	now := s.p.route.Load().Generation
 	for _, l := range s.openLinks() {
-		if l.generation < now && l.pending.Load() == 0 {
+		if l.pending.Load() == 0 && (l.generation < now || s.isRetired(l)) {
 			s.dropLink(l)
 		}
 	}
+}
+
+func (s *session) isRetired(l *link) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return l.retired
 }
 
 // supersede is called when a route of a later generation was published: calls of the free class that wait for answers of

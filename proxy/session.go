@@ -36,12 +36,14 @@ type session struct {
 	shown names        // writeLoop's
 
 	scratch  []byte       // writeLoop's, used again
+	unswept  bool         // writeLoop's: there may be links to close
 	fetching fetchSession // set by writeLoop, read by readLoop
 
 	pending atomic.Int32 // calls in the queue, or taken from it and not answered
 	held    atomic.Int32 // of them, those whose answer the gate's drain waits for
 
 	sending chan struct{} // capacity 1, a lock: who holds it writes to links and into the queue. Not needed to answer
+	closed  bool          // guarded by sending: the queue is closed
 
 	mu    sync.Mutex // guards all below; not held across I/O
 	links []*link    // all that are open
@@ -68,7 +70,7 @@ func (s *session) run() closeReason {
 	if reason == closedByClient || reason == closedByProxy {
 		s.cancel(err)
 	}
-	close(s.queue)
+	s.closeQueue()
 	s.leave()
 	<-written
 	s.end()
@@ -78,6 +80,14 @@ func (s *session) run() closeReason {
 	}
 	s.report(reason, err)
 	return reason
+}
+
+// closeQueue lets writeLoop end when it has answered what is there.
+func (s *session) closeQueue() {
+	s.sending <- struct{}{}
+	defer func() { <-s.sending }()
+	s.closed = true
+	close(s.queue)
 }
 
 // leave makes writeLoop end soon. Answers that are under way to a client that is still there are passed on; for one that

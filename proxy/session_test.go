@@ -3,10 +3,17 @@ package proxy
 import (
 	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"math/big"
+
 	"net"
 	"runtime"
 	"sync"
@@ -654,6 +661,91 @@ func TestConnectionsAreLimited(t *testing.T) {
 	first.receive(req, first.send(req))
 	x.connect().closed(time.Second)
 	first.receive(req, first.send(req))
+}
+
+func TestLinksOfEarlierGenerationsAreClosed(t *testing.T) {
+	x := newStage(t, nil)
+	c := x.connect()
+	fetch := fetchFrom("orders", 0)
+	id := c.send(fetch)
+	x.brokers["blue"].next(kmsg.Fetch)
+	x.p.Publish(x.route(2, "green"))
+	c.receive(fetch, id)
+	id = c.send(fetch)
+	x.brokers["green"].next(kmsg.Fetch).answer(t, fetched("orders", 1, nil))
+	c.receive(fetch, id)
+	s := x.p.openSessions()[0]
+	testkit.Eventually(t, time.Second, "the old link is closed", func() bool { return len(s.openLinks()) == 1 })
+	for range 3 {
+		x.brokers["green"].cut()
+		req := listOffsets("orders")
+		id = c.send(req)
+		x.brokers["green"].next(kmsg.ListOffsets).answer(t, listedOffsets("orders", 1))
+		c.receive(req, id)
+	}
+	if n := len(s.openLinks()); n > 2 {
+		t.Errorf("%d links", n)
+	}
+}
+
+func TestTLSIsSpokenOrTheConnectionEnds(t *testing.T) {
+	cert := selfSigned(t)
+	x := newStage(t, func(c *Config) {
+		c.TLS = &tls.Config{Certificates: []tls.Certificate{cert}}
+		c.Limits.HandshakeTimeout = 100 * time.Millisecond
+	})
+	plain := x.connect()
+	plain.closed(2 * time.Second)
+	conn, err := tls.Dial("tcp", x.p.ports[1].listener.Addr().String(), &tls.Config{InsecureSkipVerify: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	c := &rawClient{t: t, conn: conn}
+	fetch := fetchFrom("orders", 0)
+	id := c.send(fetch)
+	records := bytes.Repeat([]byte{1}, 300_000)
+	x.brokers["blue"].next(kmsg.Fetch).answer(t, fetched("orders", 1, records))
+	if got := c.receive(fetch, id).(*kmsg.FetchResponse).Topics[0].Partitions[0].RecordBatches; !bytes.Equal(got, records) {
+		t.Error("the records are not those of the broker")
+	}
+}
+
+func selfSigned(t *testing.T) tls.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
+// C21 (d)
+func TestSlowReadersCostNoMemory(t *testing.T) {
+	x := newStage(t, func(c *Config) { c.Limits.FrameTimeout = 300 * time.Millisecond })
+	c := x.connect()
+	c.send(fetchFrom("orders", 0))
+	a := x.brokers["blue"].next(kmsg.Fetch)
+	wrote := make(chan struct{})
+	go func() {
+		defer close(wrote)
+		_, _ = a.conn.Write(a.frame(fetched("orders", 1, make([]byte, 32<<20)))) // more than sockets buffer
+	}()
+	var before, during runtime.MemStats
+	runtime.ReadMemStats(&before)
+	<-time.After(50 * time.Millisecond)
+	runtime.ReadMemStats(&during)
+	if grown := int64(during.HeapInuse) - int64(before.HeapInuse); grown > 100<<20 { // the test's own frame
+		t.Errorf("the heap grew by %d bytes", grown)
+	}
+	testkit.Eventually(t, 5*time.Second, "a reader that takes nothing is let go", func() bool { return len(x.p.openSessions()) == 0 })
+	x.brokers["blue"].cut()
+	<-wrote
 }
 
 func TestCloseWaitsForEverything(t *testing.T) {
