@@ -55,18 +55,19 @@ func Read(ctx context.Context, client *kgo.Client, cursors []*Cursor, visit Visi
 		if err := findLeaders(ctx, client, todo); err != nil {
 			return err
 		}
-		moved, err := readOnce(ctx, client, todo, visit)
-		if err != nil {
+		if err := readOnce(ctx, client, todo, visit); err != nil {
 			return err
 		}
+		lost := false
 		for _, c := range todo {
+			lost = lost || c.leader < 0
 			if c.outside {
 				if err := c.place(ctx, client); err != nil {
 					return err
 				}
 			}
 		}
-		if !moved {
+		if lost { // else the brokers waited
 			if err := pause(ctx, readRetry); err != nil {
 				return err
 			}
@@ -177,8 +178,8 @@ func findLeaders(ctx context.Context, client *kgo.Client, cursors []*Cursor) err
 	return nil
 }
 
-// readOnce sends one fetch to each leader. moved: something was read, or is to be asked again at once.
-func readOnce(ctx context.Context, client *kgo.Client, cursors []*Cursor, visit Visit) (moved bool, err error) {
+// readOnce sends one fetch to each leader. A cursor whose leader did not answer for it has none afterwards.
+func readOnce(ctx context.Context, client *kgo.Client, cursors []*Cursor, visit Visit) (err error) {
 	byLeader := map[int32][]*Cursor{}
 	for _, c := range cursors {
 		if c.leader >= 0 && len(byLeader[c.leader]) < maxReadPerRequest {
@@ -208,11 +209,9 @@ func readOnce(ctx context.Context, client *kgo.Client, cursors []*Cursor, visit 
 			}
 			continue
 		}
-		ok, visitErr := take(list, a.resp, visit)
-		moved = moved || ok
-		err = errors.Join(err, visitErr)
+		err = errors.Join(err, take(list, a.resp, visit))
 	}
-	return moved, Cause(ctx, err)
+	return Cause(ctx, err)
 }
 
 func fetchRequest(cursors []*Cursor) *kmsg.FetchRequest {
@@ -242,7 +241,7 @@ func fetchRequest(cursors []*Cursor) *kmsg.FetchRequest {
 }
 
 // take hands what an answer has to the visitor.
-func take(cursors []*Cursor, resp *kmsg.FetchResponse, visit Visit) (moved bool, err error) {
+func take(cursors []*Cursor, resp *kmsg.FetchResponse, visit Visit) error {
 	find := func(topic string, id [16]byte, partition int32) *Cursor {
 		for _, c := range cursors {
 			if c.Partition == partition && (c.Topic == topic || topic == "" && c.ID == id) {
@@ -262,14 +261,12 @@ func take(cursors []*Cursor, resp *kmsg.FetchResponse, visit Visit) (moved bool,
 			if c == nil || c.Done {
 				continue
 			}
-			ok, err := takePartition(c, p, visit)
-			if err != nil {
-				return moved, fmt.Errorf("read %s-%d at %d: %w", c.Topic, c.Partition, c.Next, err)
+			if err := takePartition(c, p, visit); err != nil {
+				return fmt.Errorf("read %s-%d at %d: %w", c.Topic, c.Partition, c.Next, err)
 			}
-			moved = moved || ok
 		}
 	}
-	return moved, nil
+	return nil
 }
 
 func indexed(cursors []*Cursor) func(string, [16]byte, int32) *Cursor {
@@ -291,19 +288,19 @@ func indexed(cursors []*Cursor) func(string, [16]byte, int32) *Cursor {
 	}
 }
 
-func takePartition(c *Cursor, p *kmsg.FetchResponseTopicPartition, visit Visit) (moved bool, err error) {
+func takePartition(c *Cursor, p *kmsg.FetchResponseTopicPartition, visit Visit) (err error) {
 	switch err := kerr.ErrorForCode(p.ErrorCode); {
 	case err == nil:
 	case errors.Is(err, kerr.OffsetOutOfRange):
 		c.outside = true
-		return true, nil
+		return nil
 	case errors.Is(err, kerr.UnknownTopicID), errors.Is(err, kerr.InconsistentTopicID):
-		return false, err
+		return err
 	case kerr.IsRetriable(err):
 		c.leader = -1
-		return false, nil
+		return nil
 	default:
-		return false, err
+		return err
 	}
 	c.End, c.Start = translate.Physical(p.HighWatermark), translate.Physical(p.LogStartOffset)
 	before := c.Next
@@ -316,16 +313,16 @@ func takePartition(c *Cursor, p *kmsg.FetchResponseTopicPartition, visit Visit) 
 			err = takeBatch(c, raw, visit)
 		}
 		if err != nil {
-			return false, err
+			return err
 		}
 	}
 	if err := it.Err(); err != nil {
-		return false, err
+		return err
 	}
 	if c.Next == before && !c.Done && len(p.RecordBatches) == 0 {
-		return false, visit(c, Batch{}, nil)
+		return visit(c, Batch{}, nil)
 	}
-	return c.Next > before, nil
+	return nil
 }
 
 func takeBatch(c *Cursor, raw []byte, visit Visit) error {
