@@ -50,7 +50,67 @@ type feed struct {
 	high     translate.Physical // high watermark; −1: not known
 	stable   translate.Physical // last stable offset; −1: not known
 	start    translate.Physical // log start
-	answered time.Time
+	seen     []sight            // of stable, oldest first; what is copied is forgotten
+	answered time.Time          // the last answer, or when the feed was opened
+}
+
+// sight: the last stable offset was first seen at or above below then.
+type sight struct {
+	below translate.Physical
+	at    time.Time
+}
+
+const (
+	sightStep = 10 * time.Millisecond // sights closer than this are one
+	maxSights = 256                   // more are thinned out
+)
+
+// see notes the last stable offset of an answer.
+func (f *feed) see(stable translate.Physical, now time.Time) {
+	n := len(f.seen)
+	switch {
+	case n > 0 && stable <= f.seen[n-1].below:
+		return
+	case n > 0 && now.Sub(f.seen[n-1].at) < sightStep:
+		f.seen[n-1].below = stable
+		return
+	case n >= maxSights: // each second one takes in the next
+		for i := range n / 2 {
+			f.seen[i] = sight{f.seen[2*i+1].below, f.seen[2*i].at}
+		}
+		f.seen = f.seen[:n/2]
+	}
+	f.seen = append(f.seen, sight{stable, now})
+}
+
+// ends is what the last answer said of the source's log.
+type ends struct {
+	high, stable translate.Physical // −1: not known
+	copied       bool               // all below stable is copied
+	fetched      bool               // all below stable was fetched
+	waiting      int                // bytes not taken yet
+	behind       time.Duration      // since when something that is not copied is known to be below stable; 0: it is not
+	silent       time.Duration      // since when no answer came, though one is wanted
+}
+
+// ends is called with the place up to which all is copied; it never moves back while the feed is open.
+func (f *feed) ends(copied translate.Physical) ends {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := time.Now()
+	e := ends{high: f.high, stable: f.stable, copied: copied >= f.stable, fetched: f.next >= f.stable, waiting: f.bytes}
+	done := 0
+	for done < len(f.seen) && f.seen[done].below <= copied {
+		done++
+	}
+	f.seen = f.seen[done:]
+	if len(f.seen) > 0 {
+		e.behind = max(now.Sub(f.seen[0].at), time.Nanosecond)
+	}
+	if f.open && f.trouble == nil && f.bytes < feedBytes {
+		e.silent = now.Sub(f.answered)
+	}
+	return e
 }
 
 func newFeed(topic string, id [16]byte, partition int32, total *atomic.Int64) *feed {
@@ -62,7 +122,7 @@ func (f *feed) begin(at translate.Physical) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.drop()
-	f.open, f.next, f.trouble = true, at, nil
+	f.open, f.next, f.trouble, f.answered = true, at, nil, time.Now()
 	f.turn++
 }
 
@@ -92,15 +152,18 @@ func (f *feed) take() (chunks []chunk, trouble error) {
 	return chunks, trouble
 }
 
-// wants says from where a fetch should go on; ok is false if none should.
-func (f *feed) wants() (at translate.Physical, turn int, ok bool) {
+// wants says from where a fetch should go on; ok is false if none should. full: one should soon, when there is room.
+func (f *feed) wants() (at translate.Physical, turn int, ok, full bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !f.open || f.fetching || f.trouble != nil || f.bytes >= feedBytes {
-		return 0, 0, false
+	switch {
+	case !f.open || f.fetching || f.trouble != nil:
+		return 0, 0, false, false
+	case f.bytes >= feedBytes:
+		return 0, 0, false, true
 	}
 	f.fetching = true
-	return f.next, f.turn, true
+	return f.next, f.turn, true, false
 }
 
 func (f *feed) wake() {
@@ -140,6 +203,7 @@ func (f *feed) deliver(p *kmsg.FetchResponseTopicPartition, a askedFeed, alone b
 	}
 	f.high, f.stable = translate.Physical(p.HighWatermark), translate.Physical(p.LastStableOffset)
 	f.start = translate.Physical(p.LogStartOffset)
+	f.see(f.stable, f.answered)
 	c := chunk{from: f.next, next: f.next, records: p.RecordBatches, aborted: p.AbortedTransactions}
 	it := batch.Iter(p.RecordBatches)
 	for it.Next() {
@@ -278,7 +342,10 @@ func (f *fetchers) request(node int32) (*kmsg.FetchRequest, map[sentPartition]as
 		if leader, _, ok := f.source.leader(one.topic, one.partition); !ok || leader != node {
 			continue
 		}
-		at, turn, ok := one.wants()
+		at, turn, ok, full := one.wants()
+		if full { // a backlog does not wait until a partition without one has news
+			req.MaxWaitMillis = int32(idleWait.Milliseconds())
+		}
 		if !ok {
 			continue
 		}

@@ -17,7 +17,8 @@ import (
 //
 //	Probing   not recovered: the slot is not owned, or the partition has no leader
 //	Copying   behind the source
-//	CaughtUp  everything that a read_committed reader of the source can see is copied
+//	CaughtUp  all that a read_committed reader of the source can see is copied, or is being written: it was fetched, is no more
+//	          than a round, and is not older than caughtUpWithin
 //	Sealed    fenced; nothing is written
 //	Stopped   something must be done; Reason and Hint say what
 type State string
@@ -36,7 +37,7 @@ type PartitionStatus struct {
 	Partition  int32
 	State      State
 	LagRecords int64 // up to the high watermark; holes count
-	LagMillis  int64 // since when it is behind
+	LagMillis  int64 // how long the oldest record that is visible at the source, and not copied, has been seen there
 	Reason     string
 	Hint       string
 	Frontier   translate.Virtual // −1: not known
@@ -61,17 +62,16 @@ func (f *Flow) Err() error {
 }
 
 func (p *pump) status() PartitionStatus {
-	high, stable := p.feed.ends()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := PartitionStatus{Topic: p.tp.Topic, Partition: p.tp.Partition, State: p.state, Frontier: -1, Lost: p.lost}
+	var e ends
 	if p.part != nil {
 		s.Frontier = p.part.Frontier()
-		if high >= 0 {
-			s.LagRecords = max(0, int64(p.virtual(high)-s.Frontier))
-		}
+		e = p.feed.ends(p.onSource(s.Frontier))
+		s.LagRecords, s.LagMillis = p.lag(e).records, p.lag(e).time.Milliseconds()
 		if s.State == StateCopying || s.State == StateCaughtUp {
-			s.State = p.copyState(s.Frontier, high, stable)
+			s.State = p.copyState(e)
 		}
 	}
 	switch t := p.anyTrouble(); {
@@ -79,21 +79,44 @@ func (p *pump) status() PartitionStatus {
 		s.State, s.Reason, s.Hint = StateStopped, t.Reason, t.Hint
 	case p.slotLost != nil:
 		s.State, s.Reason, s.Hint = StateProbing, p.slotLost.Error(), "another process may own the slot; it is tried again"
-	case s.State == StateCaughtUp && stable >= 0 && stable < high:
-		s.Reason = fmt.Sprintf("waits for a transaction that is open at the source, at %d", p.virtual(stable))
-	}
-	if s.State != StateCaughtUp && !p.caughtAt.IsZero() {
-		s.LagMillis = time.Since(p.caughtAt).Milliseconds()
+	case s.State == StateCopying && e.silent >= silentAfter:
+		s.Reason = fmt.Sprintf("the source has not answered for %v", e.silent.Round(time.Second))
+		s.Hint = "look at the source's brokers; it goes on by itself"
+	case s.State == StateCaughtUp && e.stable < e.high:
+		s.Reason = fmt.Sprintf("waits for a transaction that is open at the source, at %d", p.virtual(e.stable))
 	}
 	return s
 }
 
-// copyState is called with mu held.
-func (p *pump) copyState(frontier translate.Virtual, high, stable translate.Physical) State {
-	if stable >= 0 && high >= 0 && p.virtual(stable) <= frontier {
+const (
+	caughtUpWithin = time.Second
+	silentAfter    = 5 * time.Second // without an answer nothing is known of the source
+)
+
+// copyState is called with mu held, and the ends at the frontier.
+func (p *pump) copyState(e ends) State {
+	writing := e.fetched && e.waiting <= roundBytes && e.behind < caughtUpWithin
+	if e.stable >= 0 && e.silent < silentAfter && (e.copied || writing) {
 		return StateCaughtUp
 	}
 	return StateCopying
+}
+
+type lag struct {
+	records int64
+	time    time.Duration
+}
+
+// lag is called with mu held, and the ends at the frontier.
+func (p *pump) lag(e ends) lag {
+	l := lag{time: e.behind}
+	if e.high >= 0 {
+		l.records = max(0, int64(p.virtual(e.high)-p.part.Frontier()))
+	}
+	if e.silent >= silentAfter {
+		l.time = max(l.time, e.silent)
+	}
+	return l
 }
 
 func (p *pump) anyTrouble() *trouble {
@@ -103,28 +126,19 @@ func (p *pump) anyTrouble() *trouble {
 	return p.trouble
 }
 
-// ends of the source's log, as the last fetch saw them; −1: not known.
-func (f *feed) ends() (high, stable translate.Physical) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.high, f.stable
-}
-
 // publishState notes whether the pump has caught up.
 func (p *pump) publishState() {
-	high, stable := p.feed.ends()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	frontier := p.part.Frontier()
-	p.state = p.copyState(frontier, high, stable)
-	if p.state == StateCaughtUp {
-		p.caughtAt = time.Now()
+	e := p.feed.ends(p.onSource(p.part.Frontier()))
+	p.state = p.copyState(e)
+	if p.state == StateCaughtUp && e.copied {
 		p.trouble = nil
 	}
 	p.metrics.SetState(string(p.state))
 	p.metrics.SetGaps(int(p.part.Map.Gaps()))
-	if high >= 0 && !p.caughtAt.IsZero() {
-		p.metrics.SetLag(max(0, int64(p.virtual(high)-frontier)), time.Since(p.caughtAt))
+	if e.high >= 0 {
+		p.metrics.SetLag(p.lag(e).records, p.lag(e).time)
 	}
 }
 
@@ -203,9 +217,6 @@ func (p *pump) adopt(part *journal.Partition, t *trouble) {
 	p.state = StateCopying
 	if p.slot.isSealed() {
 		p.state = StateSealed
-	}
-	if p.caughtAt.IsZero() {
-		p.caughtAt = time.Now()
 	}
 	p.mu.Unlock()
 	p.claims, p.confirmed, p.confirmedAt, p.aged = 0, -1, -1, false

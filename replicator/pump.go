@@ -44,8 +44,7 @@ type pump struct {
 	topic    *trouble // of its whole topic; nil: none
 	slotLost error    // why the slot is not owned; nil if it is
 	lost     int64    // records lost at the source, so far
-	caughtAt time.Time
-	maxBytes int // max.message.bytes of the target's topic; 0: not known
+	maxBytes int      // max.message.bytes of the target's topic; 0: not known
 }
 
 // trouble is why a partition does not go on, and what to do.
