@@ -108,7 +108,7 @@ func (c *call) refuseProduce(code int16) error {
 		return closing(closedMalformed, fmt.Errorf("read Produce v%d: %w", c.version, err))
 	}
 	if req.Acks == 0 {
-		return closing(closedAcksNone, fmt.Errorf("Produce v%d without acks is refused with code %d", c.version, code))
+		return closing(closedAcksNone, fmt.Errorf("a request of Produce v%d without acks is refused with code %d", c.version, code))
 	}
 	resp := kmsg.NewPtrProduceResponse()
 	for _, t := range req.Topics {

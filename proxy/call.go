@@ -50,11 +50,6 @@ func (c *call) answerLater(f func(ctx context.Context) (kmsg.Response, error)) {
 // topic returns how a topic is shown, by virtual name; nil: default era.
 func (c *call) topic(name string) *Topic { return c.route.topic(name) }
 
-// unsupported refuses the call where there is no answer that says so.
-func (c *call) unsupported() error {
-	return closing(closedByDefinition, fmt.Errorf("%s is not supported", c.row.name))
-}
-
 // badAnswer ends the session because of what a broker sent.
 func (c *call) badAnswer(what string) error {
 	return closing(closedBadAnswer, fmt.Errorf("answer to %s v%d: %s", c.row.name, c.version, what))

@@ -16,21 +16,20 @@ var (
 type closeReason string
 
 const (
-	closedByClient     closeReason = "client"              // the client closed, or broke off
-	closedByProxy      closeReason = "shutdown"            // Close
-	closedIdle         closeReason = "idle"                // no request for the idle time
-	closedSlowFrame    closeReason = "slow_frame"          // a frame that began was not finished in time
-	closedSlowReader   closeReason = "slow_reader"         // the client did not take its answers
-	closedMalformed    closeReason = "malformed_request"   // bytes that are no request
-	closedTLSHello     closeReason = "tls_on_plain_port"   // a TLS hello where none is expected
-	closedFrameSize    closeReason = "frame_too_large"     //
-	closedUnsupported  closeReason = "unsupported_api"     // a key or version that is not offered
-	closedUpstream     closeReason = "upstream"            // the broker closed, or cannot be reached
-	closedBadAnswer    closeReason = "malformed_answer"    // a broker's answer that we cannot read
-	closedHandshake    closeReason = "handshake"           // TLS failed or took too long
-	closedLimit        closeReason = "connection_limit"    //
-	closedAcksNone     closeReason = "failed_without_acks" // acks=0 has no other way to tell
-	closedByDefinition closeReason = "refused"             // a row refuses the call and there is no error answer
+	closedByClient    closeReason = "client"              // the client closed, or broke off
+	closedByProxy     closeReason = "shutdown"            // Close
+	closedIdle        closeReason = "idle"                // no request for the idle time
+	closedSlowFrame   closeReason = "slow_frame"          // a frame that began was not finished in time
+	closedSlowReader  closeReason = "slow_reader"         // the client did not take its answers
+	closedMalformed   closeReason = "malformed_request"   // bytes that are no request
+	closedTLSHello    closeReason = "tls_on_plain_port"   // a TLS hello where none is expected
+	closedFrameSize   closeReason = "frame_too_large"     //
+	closedUnsupported closeReason = "unsupported_api"     // a key or version that is not offered
+	closedUpstream    closeReason = "upstream"            // the broker closed, or cannot be reached
+	closedBadAnswer   closeReason = "malformed_answer"    // a broker's answer that we cannot read
+	closedHandshake   closeReason = "handshake"           // TLS failed or took too long
+	closedLimit       closeReason = "connection_limit"    //
+	closedAcksNone    closeReason = "failed_without_acks" // acks=0 has no other way to tell
 )
 
 // closeError ends a session with a reason.

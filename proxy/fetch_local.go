@@ -80,7 +80,9 @@ func (c *call) fetchedTopic(t kmsg.FetchRequestTopic) kmsg.FetchResponseTopic {
 func (p *Partition) fetchedHere(v, hw int64) kmsg.FetchResponseTopicPartition {
 	a := kmsg.NewFetchResponseTopicPartition()
 	a.RecordBatches = []byte{}
-	a.HighWatermark = max(hw, v)
+	if a.HighWatermark = hw; hw < v { // not known: above the position, or a client might take it for the end
+		a.HighWatermark = v + 1
+	}
 	if m := p.mapping(); m != nil && v >= 0 {
 		if m.ToPhysical(translate.Virtual(v)).Kind == translate.Unknown {
 			a.ErrorCode, a.HighWatermark = notKnownYet(), -1

@@ -66,26 +66,20 @@ func (l *link) send(message []byte, timeout time.Duration) error {
 // next waits for the next answer to begin. errSuperseded if it was interrupted before that; an answer that has begun is
 // waited for.
 func (l *link) next(limit int) (size int, err error) {
-	for {
-		if err := l.startWaiting(); err != nil {
-			return 0, err
-		}
-		size, err = l.in.Next(limit)
-		interrupted := l.stopWaiting()
-		if !errors.Is(err, os.ErrDeadlineExceeded) {
-			return size, err
-		}
-		if l.in.Buffered() == 0 {
-			if interrupted {
-				return 0, errSuperseded
-			}
-			return 0, err
-		}
-		if size, err = l.in.Next(limit); err == nil { // the deadline is gone now
-			return size, nil
-		}
+	if err := l.startWaiting(); err != nil {
 		return 0, err
 	}
+	size, err = l.in.Next(limit)
+	interrupted := l.stopWaiting()
+	switch {
+	case !errors.Is(err, os.ErrDeadlineExceeded):
+		return size, err
+	case l.in.Buffered() > 0:
+		return l.in.Next(limit) // an interrupt's deadline is gone now
+	case interrupted:
+		return 0, errSuperseded
+	}
+	return 0, err
 }
 
 func (l *link) startWaiting() error {

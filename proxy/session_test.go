@@ -400,7 +400,7 @@ func TestPendingFetchIsAnsweredAtAMove(t *testing.T) {
 	_ = join
 	x.p.Publish(x.route(2, "green"))
 	resp := c.receive(fetch, first).(*kmsg.FetchResponse)
-	if p := resp.Topics[0].Partitions[0]; p.ErrorCode != 0 || p.HighWatermark != 7 || len(p.RecordBatches) != 0 {
+	if p := resp.Topics[0].Partitions[0]; p.ErrorCode != 0 || p.HighWatermark != 8 || len(p.RecordBatches) != 0 {
 		t.Fatalf("answer %+v", p)
 	}
 	x.brokers["green"].next(kmsg.ListOffsets).answer(t, listedOffsets("orders", 9))
