@@ -246,6 +246,7 @@ func TestConfigurationOfTheProductIsValid(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, tls := range []bool{false, true} {
+		p.include = []string{"bench.consume.1024.6"}
 		text := strings.NewReplacer(`[""]`, `["127.0.0.1:19092"]`).Replace(p.config(tls))
 		text = strings.Replace(text, "green: {bootstrap: [\"127.0.0.1:19092\"]}", "green: {bootstrap: [\"127.0.0.1:19192\"]}", 1)
 		path := dir + "/switchback.yaml"

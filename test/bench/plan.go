@@ -14,6 +14,7 @@ type Scenario struct {
 	Record     int // bytes of a value
 	Partitions int
 	Clients    int
+	Batch      int    `json:",omitempty"` // records in a batch; 0: see batchRecords
 	Load       string `json:",omitempty"` // of Latency: low or high
 }
 
@@ -33,6 +34,9 @@ func (s Scenario) String() string {
 		clients = "1 client"
 	}
 	name := fmt.Sprintf("%s %s, %d partitions, %s", s.Work, record, s.Partitions, clients)
+	if s.Batch != 0 {
+		name += fmt.Sprintf(", %d KB batches", s.Batch*s.Record>>10)
+	}
 	if s.Load != "" {
 		name += ", " + s.Load + " load"
 	}
@@ -137,15 +141,16 @@ func defaultPlan() *Plan {
 		{Work: load.Consume, Record: 100, Partitions: 6, Clients: 1},
 		{Work: load.Produce, Record: 1024, Partitions: 6, Clients: 1},
 		{Work: load.Produce, Record: 1024, Partitions: 6, Clients: 200},
+		{Work: load.Produce, Record: 1024, Partitions: 6, Clients: 1, Batch: largeBatch},
 		{Work: load.Produce, Record: 100, Partitions: 6, Clients: 1},
 		{Work: load.Latency, Record: 1024, Partitions: 6, Clients: 1, Load: lowLoad},
 		{Work: load.Latency, Record: 1024, Partitions: 6, Clients: 1, Load: highLoad},
 	}
-	after := []Scenario{before[0], before[1], before[3], before[4], before[7], before[8]}
+	after := []Scenario{before[0], before[1], before[3], before[4], before[8], before[9]}
 	return &Plan{
 		Name: "default", Rounds: 3, MicroRounds: 3, Warmup: 500 * time.Millisecond, Window: 2 * time.Second, LatencyWindow: 3500 * time.Millisecond,
 		FillBytes: 800 << 20, Limit: 14*time.Minute + 30*time.Second, Spare: 20 * time.Second,
-		Scenarios: map[Phase][]Scenario{Before: before, BeforeTLS: {before[0], before[4], before[7]}, After: after},
+		Scenarios: map[Phase][]Scenario{Before: before, BeforeTLS: {before[0], before[4], before[8]}, After: after},
 	}
 }
 
@@ -160,6 +165,7 @@ func fullPlan() *Plan {
 			}
 		}
 	}
+	all = append(all, Scenario{Work: load.Produce, Record: 1024, Partitions: 6, Clients: 1, Batch: largeBatch})
 	for _, record := range []int{1024, 100} {
 		for _, level := range []string{lowLoad, highLoad} {
 			all = append(all, Scenario{Work: load.Latency, Record: record, Partitions: 6, Clients: 1, Load: level})
@@ -202,11 +208,17 @@ func (p *Plan) measuring() time.Duration {
 // batchRecords is how many records of a size a client puts into a batch: 16 is what fills the default of 16 KB with 1 KB records,
 // and with 100 B makes small batches, as come from many slow producers. At low load there is one.
 func (s Scenario) batchRecords() int {
-	if s.Load == lowLoad {
+	switch {
+	case s.Batch != 0:
+		return s.Batch
+	case s.Load == lowLoad:
 		return 1
 	}
 	return 16
 }
+
+// largeBatch is what producers with a raised batch.size send, in records of 1 KB.
+const largeBatch = 128
 
 // lowRate is that of low load, in records a second.
 const lowRate = 400

@@ -18,7 +18,7 @@ const (
 	barGap     = 3
 	groupGap   = 12
 	panelGap   = 38
-	rightSpace = 90
+	rightSpace = 125
 )
 
 const plotStyle = `

@@ -39,6 +39,7 @@ type product struct {
 	process     *proc.Process
 	cert, key   string
 	starts      int
+	include     []string // topics that are copied and seen; empty: all
 }
 
 // newProduct builds the binary unless one is given. "none" gives nil.
@@ -70,6 +71,10 @@ func (p *product) config(tls bool) string {
 	if tls {
 		secure = fmt.Sprintf("\n    tls: {cert: %q, key: %q, client_auth: none}", p.cert, p.key)
 	}
+	include := ""
+	if len(p.include) > 0 {
+		include = fmt.Sprintf("\n    topics: {include: [%s]}", strings.Join(p.include, ", "))
+	}
 	list := func(c *cluster.Cluster) string { return `"` + strings.Join(c.Addrs(), `", "`) + `"` }
 	return fmt.Sprintf(`instance: bench
 clusters:
@@ -81,12 +86,12 @@ virtual_clusters:
     standby: green
     listen: %s
     broker_ports: {start: %d, count: %d}
-    advertised_host: 127.0.0.1%s
+    advertised_host: 127.0.0.1%s%s
 replication: {on_lost_range: skip}
 cutover: {drain_timeout: 5s, max_pause: 60s}
 admin: {listen: "127.0.0.1:%d"}
 log: {level: info, format: json}
-`, list(p.blue), list(p.green), virtualCluster, p.address(), p.port+1, brokerPorts, secure, p.port+brokerPorts+1)
+`, list(p.blue), list(p.green), virtualCluster, p.address(), p.port+1, brokerPorts, secure, include, p.port+brokerPorts+1)
 }
 
 // start runs the product and returns when it is ready.

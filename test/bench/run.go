@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/switchback-proxy/switchback/test/bench/load"
@@ -192,10 +194,15 @@ func (b *bencher) move(ctx context.Context) error {
 		b.green.RestartAsync(b.h, i)
 	}
 	b.green.WaitReady(b.h)
+	moved := make(map[string]int) // only what is measured there
+	for _, s := range append(slices.Clone(b.plan.Scenarios[After]), b.plan.Scenarios[AfterTLS]...) {
+		moved[s.topic()] = s.Partitions
+	}
+	b.product.include = slices.Sorted(maps.Keys(moved))
 	if err := b.product.start(ctx, false); err != nil {
 		return err
 	}
-	if err := b.product.caughtUp(ctx, b.topics); err != nil {
+	if err := b.product.caughtUp(ctx, moved); err != nil {
 		return err
 	}
 	b.progress("cutover")
