@@ -21,6 +21,9 @@ type cluster struct {
 	name   string
 	base   *kgo.Client // the configured one
 	client *kgo.Client // our own; set by Flow.open
+	// spare are further clients, for slots that are being recovered: a broker answers one request of a connection at a time, and
+	// each step of a fence waits for its replicas. Set by Flow.open; of the target only.
+	spare  []*kgo.Client
 	kicked chan struct{}
 
 	view       atomic.Pointer[view]

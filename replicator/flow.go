@@ -175,14 +175,26 @@ func (f *Flow) open() error {
 			return fmt.Errorf("client for %s: %w", c.name, err)
 		}
 		c.client = client
+		for c == f.target && len(c.spare) < min(spareClients, len(f.slots)) {
+			if client, err = kgo.NewClient(opts...); err != nil {
+				f.close()
+				return fmt.Errorf("client for %s: %w", c.name, err)
+			}
+			c.spare = append(c.spare, client)
+		}
 	}
 	return nil
 }
+
+const spareClients = 4
 
 func (f *Flow) close() {
 	for _, c := range []*cluster{f.source, f.target} {
 		if c.client != nil {
 			c.client.Close()
+		}
+		for _, one := range c.spare {
+			one.Close()
 		}
 	}
 }
@@ -324,6 +336,9 @@ func (f *Flow) Strays() []journal.Stray {
 
 // sleep waits for d or the end of ctx, whose cause it returns then.
 func sleep(ctx context.Context, d time.Duration) error {
+	if d <= 0 && ctx.Err() == nil {
+		return nil
+	}
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {

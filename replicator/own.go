@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/switchback-proxy/switchback/internal/journal"
@@ -14,6 +15,12 @@ import (
 
 // txnTimeoutMillis bounds how long the fence's own transaction may stay open if we die in it.
 const txnTimeoutMillis = 60_000
+
+// client is what the reign owns, fences and recovers through.
+func (r *reign) client() *kgo.Client {
+	spare := r.flow.target.spare
+	return spare[int(r.slot.n)%len(spare)]
+}
 
 func (r *reign) txnID() string {
 	return journal.TransactionalID(r.flow.cfg.From, r.flow.cfg.To, r.slot.n)
@@ -56,7 +63,7 @@ func (r *reign) own(ctx context.Context) error {
 	req.TransactionTimeoutMillis = txnTimeoutMillis
 	req.ProducerID, req.ProducerEpoch = -1, -1
 	err := retryTxn(ctx, "own slot", func() (int16, error) {
-		resp, err := req.RequestWith(ctx, r.flow.target.client)
+		resp, err := req.RequestWith(ctx, r.client())
 		if err != nil {
 			return 0, err
 		}
@@ -101,7 +108,7 @@ func (r *reign) fence(ctx context.Context, pumps []*pump, withJournal bool) (unk
 	req := kmsg.NewPtrEndTxnRequest()
 	req.TransactionalID, req.ProducerID, req.ProducerEpoch = r.txnID(), r.owner.ID, r.owner.Epoch
 	return unknown, retryTxn(ctx, "fence slot", func() (int16, error) {
-		resp, err := req.RequestWith(ctx, r.flow.target.client)
+		resp, err := req.RequestWith(ctx, r.client())
 		if err != nil {
 			return 0, err
 		}
@@ -139,7 +146,7 @@ func (r *reign) addPartitions(ctx context.Context, pumps []*pump, without map[*p
 	bad = map[*pump]bool{}
 	err = retryTxn(ctx, "fence slot", func() (int16, error) {
 		clear(bad)
-		resp, err := req.RequestWith(ctx, r.flow.target.client)
+		resp, err := req.RequestWith(ctx, r.client())
 		if err != nil {
 			return 0, err
 		}

@@ -28,8 +28,9 @@ type pump struct {
 	era         control.Era // of the source, the newest
 	queue       []parcel    // checked and rewritten, not claimed yet; in order, without overlap
 	known       translate.Virtual
-	aged        bool // a batch with old timestamps was sent since the last marker of ours
-	unsettled   int  // claims since the last settled record
+	aged        bool      // a batch with old timestamps was sent since the last marker of ours
+	next        time.Time // when the next round may begin
+	unsettled   int       // claims since the last settled record
 	settledAt   time.Time
 	sourceEpoch translate.RealEpoch // the source's leader epoch, as last looked at; −1: not yet
 	tail        watched
@@ -60,6 +61,11 @@ const (
 	settleAfter   = 30 * time.Second
 	keepProducers = 20 * time.Minute // at least 15
 	idleCheck     = time.Second
+
+	// A round of less than smallRound bytes is followed by the next one after roundPause, counted from its begin: under a
+	// constant load there would be a claim for every few records, and who replays the journal reads them all.
+	smallRound = 64 << 10
+	roundPause = 20 * time.Millisecond
 )
 
 // run pumps until ctx ends. Each turn is a round: take → claim → produce → publish.
@@ -147,9 +153,19 @@ func (p *pump) idle(ctx context.Context, r *reign) error {
 
 // copy claims, produces and publishes the first parcels of the queue: as many as fit in one batch.
 func (p *pump) copy(ctx context.Context, r *reign) error {
+	if err := sleep(ctx, time.Until(p.next)); err != nil {
+		return err
+	}
+	if err := p.take(ctx); err != nil { // what came meanwhile goes along
+		return err
+	}
 	raw, used, err := p.join()
 	if err != nil {
 		return &trouble{"a batch cannot be re-encoded: " + err.Error(), "look at the batch on the source"}
+	}
+	p.next = time.Time{}
+	if len(raw) < smallRound {
+		p.next = time.Now().Add(roundPause)
 	}
 	c := p.claimFor(r, p.queue[:used], raw)
 	h := batch.Header(raw)

@@ -25,9 +25,11 @@ func (r *reign) recover(ctx context.Context, kept remains) error {
 	if err != nil {
 		return err
 	}
+	r.took.step("fence")
 	if err := r.replay(ctx, kept); err != nil {
 		return err
 	}
+	r.took.step("replay")
 	r.startAppender(ctx)
 	return r.bring(ctx, without(pumps, unknown))
 }
@@ -67,9 +69,10 @@ func (r *reign) canFence(p *pump) bool {
 // replay reads the journal up to our marker. If nothing came behind what the last reign left, the pumps know the rest.
 func (r *reign) replay(ctx context.Context, kept remains) error {
 	topic := journal.Topic(r.flow.cfg.From, r.flow.cfg.To)
+	leader, _, _ := r.flow.target.leader(topic, r.slot.n)
 	if kept.valid {
 		r.fold = journal.ResumeFold(kept.owner, kept.next, kept.position, kept.last)
-		err := r.fold.Replay(ctx, r.flow.target.client, topic, r.flow.journalID, r.slot.n, r.owner)
+		err := r.fold.Replay(ctx, r.client(), topic, r.flow.journalID, r.slot.n, leader, r.owner)
 		if err == nil && !r.fold.Changed() {
 			return nil
 		}
@@ -78,7 +81,7 @@ func (r *reign) replay(ctx context.Context, kept remains) error {
 		}
 	}
 	r.fold = journal.NewFold()
-	if err := r.fold.Replay(ctx, r.flow.target.client, topic, r.flow.journalID, r.slot.n, r.owner); err != nil {
+	if err := r.fold.Replay(ctx, r.client(), topic, r.flow.journalID, r.slot.n, leader, r.owner); err != nil {
 		return err
 	}
 	parts, err := r.fold.Partitions()
@@ -115,6 +118,7 @@ func (r *reign) bring(ctx context.Context, pumps []*pump) error {
 	if err := r.read(ctx, all); err != nil {
 		return err
 	}
+	r.took.step("read")
 	for _, rec := range all {
 		if !rec.cursor.Done {
 			continue // no leader any more; it joins when it has one
@@ -157,6 +161,9 @@ func (rec *recovery) aim(at translate.Physical) {
 	}
 	p := rec.pump
 	rec.cursor = &journal.Cursor{Topic: p.target, ID: p.targetID, Partition: p.tp.Partition, Next: at}
+	if node, _, ok := p.flow.target.leader(p.target, p.tp.Partition); ok {
+		rec.cursor.LedBy(node)
+	}
 }
 
 // read reads the logs up to our markers. It gives up on partitions whose marker does not come.
@@ -168,7 +175,7 @@ func (r *reign) read(ctx context.Context, all []*recovery) error {
 	for i, rec := range all {
 		cursors[i], byCursor[rec.cursor] = rec.cursor, rec
 	}
-	err := journal.Read(readCtx, r.flow.target.client, cursors, func(c *journal.Cursor, b journal.Batch, raw []byte) error {
+	err := journal.Read(readCtx, r.client(), cursors, func(c *journal.Cursor, b journal.Batch, raw []byte) error {
 		if raw != nil {
 			byCursor[c].visit(b, r.owner, r.fold.Ours)
 		}

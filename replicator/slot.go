@@ -195,14 +195,17 @@ func (s *slot) reign(parent context.Context) error {
 	}()
 	kept := s.kept
 	s.kept = remains{}
-	r := &reign{slot: s, flow: s.flow, lose: abandon, running: map[*pump]bool{}}
+	r := &reign{slot: s, flow: s.flow, lose: abandon, running: map[*pump]bool{}, took: newSteps()}
 	defer r.stopAppender()
 	if err := r.own(ctx); err != nil {
 		return journal.Cause(ctx, err)
 	}
+	r.took.step("own")
 	if err := r.recover(ctx, kept); err != nil {
 		return journal.Cause(ctx, err)
 	}
+	r.took.step("settle")
+	s.log.Debug().Int("partitions", len(r.running)).Object("millis", r.took).Msg("slot is owned")
 	s.setTrouble(nil)
 	if !closed(done) {
 		close(done)
@@ -226,6 +229,7 @@ type reign struct {
 	flow        *Flow
 	lose        context.CancelCauseFunc
 	owner       journal.Owner
+	took        *steps
 	fold        *journal.Fold
 	parts       map[journal.TP]*journal.Partition // from the journal; nil: the pumps have them
 	appender    *appender

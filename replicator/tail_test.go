@@ -117,7 +117,7 @@ func TestNothingIsResumedBehindAJournalThatIsAnotherOne(t *testing.T) {
 	slot := r.pump(journal.TP{Topic: "orders"}).slot
 	owner, topic := slot.ownerNow(), journal.Topic("blue", "green")
 	whole := journal.NewFold()
-	if err := whole.Replay(p.ctx, p.green.client, topic, r.journalID, slot.n, owner); err != nil {
+	if err := whole.Replay(p.ctx, p.green.client, topic, r.journalID, slot.n, -1, owner); err != nil {
 		t.Fatal(err)
 	}
 	if whole.Last().Owner != owner || whole.Last().Epoch < 0 {
@@ -130,7 +130,7 @@ func TestNothingIsResumedBehindAJournalThatIsAnotherOne(t *testing.T) {
 	defer cancel()
 	f := journal.ResumeFold(owner, 0, whole.Position(), other)
 	next := journal.Owner{ID: owner.ID, Epoch: owner.Epoch + 1}
-	if err := f.Replay(ctx, p.green.client, topic, r.journalID, slot.n, next); !errors.Is(err, journal.ErrTailLost) || !strings.Contains(err.Error(), topic) {
+	if err := f.Replay(ctx, p.green.client, topic, r.journalID, slot.n, -1, next); !errors.Is(err, journal.ErrTailLost) || !strings.Contains(err.Error(), topic) {
 		t.Fatalf("resumed: %v", err)
 	}
 }

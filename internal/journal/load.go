@@ -82,11 +82,14 @@ func (f *Fold) visit(codecs *batch.Codecs, b Batch, raw []byte) error {
 }
 
 // Replay reads the slot's journal partition into f, from f's position up to the marker of own, which it waits for. If what is
-// there before f's position is not what f says it is, the error is ErrTailLost.
-func (f *Fold) Replay(ctx context.Context, client *kgo.Client, topic string, id [16]byte, slot int32, own Owner) error {
+// there before f's position is not what f says it is, the error is ErrTailLost. leader of the partition, as far as known; −1: not.
+func (f *Fold) Replay(ctx context.Context, client *kgo.Client, topic string, id [16]byte, slot, leader int32, own Owner) error {
 	codecs := batch.NewCodecs(0)
 	from := f.position
 	c := &Cursor{Topic: topic, ID: id, Partition: slot, Next: max(0, from-1)}
+	if leader >= 0 {
+		c.LedBy(leader)
+	}
 	err := Read(ctx, client, []*Cursor{c}, func(c *Cursor, b Batch, raw []byte) error {
 		if raw == nil {
 			return nil
@@ -143,6 +146,7 @@ func TopicConfigs() map[string]string {
 		"cleanup.policy":         "compact",
 		"message.timestamp.type": "LogAppendTime",
 		"min.compaction.lag.ms":  strconv.Itoa(3600 * 1000),
+		"segment.bytes":          strconv.Itoa(64 << 20), // the newest segment is not compacted, and is replayed as a whole
 		"max.message.bytes":      strconv.Itoa(8 << 20),
 		"compression.type":       "producer",
 	}

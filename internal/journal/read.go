@@ -26,8 +26,12 @@ type Cursor struct {
 	Beyond    bool               // the log ends below Next, or is not what it was there: it lost its tail, or is another log. Done is set too
 
 	leader  int32
+	led     bool // leader was told, not asked for
 	outside bool // the last fetch said that Next is out of range
 }
+
+// LedBy tells the leader, as far as it is known: Read need not ask for it first.
+func (c *Cursor) LedBy(node int32) { c.leader, c.led = node, true }
 
 // Visit gets each whole batch of a cursor's log, or nil when a fetch has shown that there is nothing at Next (End is set
 // then). raw is valid until it returns.
@@ -45,7 +49,11 @@ const (
 // connections) are retried until ctx ends. A log that begins above a cursor moves it up: what was below is a hole.
 func Read(ctx context.Context, client *kgo.Client, cursors []*Cursor, visit Visit) error {
 	for _, c := range cursors {
-		c.leader, c.End = -1, -1
+		c.End = -1
+		if !c.led {
+			c.leader = -1
+		}
+		c.led = false
 	}
 	for {
 		todo := undone(cursors)
