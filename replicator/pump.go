@@ -65,6 +65,7 @@ const (
 	// A round of less than smallRound bytes is followed by the next one after roundPause, counted from its begin: under a
 	// constant load there would be a claim for every few records, and who replays the journal reads them all.
 	smallRound = 64 << 10
+	maxTrain   = 64 // batches that one round claims together
 	roundPause = 20 * time.Millisecond
 )
 
@@ -151,7 +152,15 @@ func (p *pump) idle(ctx context.Context, r *reign) error {
 	return nil
 }
 
-// copy claims, produces and publishes the first parcels of the queue: as many as fit in one batch.
+// wagon is one batch of a round: what is claimed, and what will be sent.
+type wagon struct {
+	claim *journal.Claim
+	raw   []byte
+	used  int // parcels of the queue that are in it
+}
+
+// copy claims, produces and publishes what is queued. Small batches go together into one; those that cannot (another codec, a
+// gap between) follow each other under claims that share one append. The batches are sent one by one.
 func (p *pump) copy(ctx context.Context, r *reign) error {
 	if err := sleep(ctx, time.Until(p.next)); err != nil {
 		return err
@@ -159,29 +168,58 @@ func (p *pump) copy(ctx context.Context, r *reign) error {
 	if err := p.take(ctx); err != nil { // what came meanwhile goes along
 		return err
 	}
-	raw, used, err := p.join()
+	train, err := p.load(r)
 	if err != nil {
-		return &trouble{"a batch cannot be re-encoded: " + err.Error(), "look at the batch on the source"}
+		return err
+	}
+	if err := p.claim(ctx, r, train); err != nil {
+		return err
+	}
+	for _, w := range train {
+		c := w.claim
+		batch.Rewrite(w.raw, 0, batch.Producer{ID: c.Owner.ID, Epoch: c.Owner.Epoch, FirstSequence: c.Sequence})
+		base, epoch, err := p.produce(ctx, w.raw, p.repeating(w.raw))
+		if err != nil {
+			return err
+		}
+		if err := p.publish(w, base, epoch); err != nil {
+			return err
+		}
+	}
+	return p.passed(ctx, r)
+}
+
+// repeating says whether a batch may be sent again while its outcome is not known.
+func (p *pump) repeating(raw []byte) repeating {
+	if p.old(batch.Header(raw).MaxTimestamp()) {
+		p.aged = true
+		return neverRepeat
+	}
+	return mayRepeat
+}
+
+// load makes the batches and claims of one round: up to maxTrain, up to roundBytes.
+func (p *pump) load(r *reign) (train []wagon, err error) {
+	sequence, predicted, highest := p.part.NextSequence, p.part.PhysicalEnd, p.part.History.Last()
+	at, size := 0, 0
+	for at < len(p.queue) && len(train) < maxTrain && (at == 0 || size < roundBytes) {
+		raw, used, err := p.join(p.queue[at:])
+		if err != nil {
+			return nil, &trouble{"a batch cannot be re-encoded: " + err.Error(), "look at the batch on the source"}
+		}
+		c := p.claimFor(r, at, used, &highest)
+		c.Sequence, c.Predicted = sequence, predicted
+		sequence = journal.NextSequence(sequence, int64(c.Records))
+		predicted += translate.Physical(c.Records)
+		train = append(train, wagon{c, raw, used})
+		at += used
+		size += len(raw)
 	}
 	p.next = time.Time{}
-	if len(raw) < smallRound {
+	if at == len(p.queue) && size < smallRound {
 		p.next = time.Now().Add(roundPause)
 	}
-	c := p.claimFor(r, p.queue[:used], raw)
-	h := batch.Header(raw)
-	repeat := mayRepeat
-	if p.old(h.MaxTimestamp()) {
-		repeat, p.aged = neverRepeat, true
-	}
-	if err := p.claim(ctx, r, c); err != nil {
-		return err
-	}
-	batch.Rewrite(raw, 0, batch.Producer{ID: c.Owner.ID, Epoch: c.Owner.Epoch, FirstSequence: c.Sequence})
-	base, epoch, err := p.produce(ctx, raw, repeat)
-	if err != nil {
-		return err
-	}
-	return p.publish(ctx, r, c, base, epoch, used, len(raw))
+	return train, nil
 }
 
 // reach claims that there is nothing up to where the source was read.
@@ -208,17 +246,18 @@ func (p *pump) newClaim(r *reign, v translate.Virtual, records int32, reach tran
 	}
 }
 
-func (p *pump) claimFor(r *reign, parcels []parcel, raw []byte) *journal.Claim {
+// claimFor claims the parcels [at, at+used) of the queue. highest is the last epoch that claims told of so far.
+func (p *pump) claimFor(r *reign, at, used int, highest *translate.Epoch) *journal.Claim {
+	parcels := p.queue[at : at+used]
 	first, last := parcels[0], parcels[len(parcels)-1]
 	reach := p.known
-	if len(p.queue) > len(parcels) {
-		reach = p.virtual(p.queue[len(parcels)].base)
+	if len(p.queue) > at+used {
+		reach = p.virtual(p.queue[at+used].base)
 	}
 	c := p.newClaim(r, p.virtual(first.base), int32(last.next-first.base), max(reach, p.virtual(last.next)))
-	highest := p.part.History.Last()
 	for _, one := range parcels {
-		if one.epoch > highest {
-			highest = one.epoch
+		if one.epoch > *highest {
+			*highest = one.epoch
 			c.Epochs = append(c.Epochs, translate.EpochStart{Epoch: one.epoch, Start: p.virtual(one.base)})
 		}
 		c.Sources = append(c.Sources, one.sources...)
@@ -226,24 +265,34 @@ func (p *pump) claimFor(r *reign, parcels []parcel, raw []byte) *journal.Claim {
 	return c
 }
 
-// claim is durable before it returns; from then on its data may be sent.
-func (p *pump) claim(ctx context.Context, r *reign, c *journal.Claim) error {
-	if err := p.append(ctx, r, c); err != nil {
+// claim is durable before it returns; from then on the data may be sent.
+func (p *pump) claim(ctx context.Context, r *reign, train []wagon) error {
+	claims := make([]*journal.Claim, len(train))
+	for i, w := range train {
+		claims[i] = w.claim
+	}
+	if err := p.append(ctx, r, claims...); err != nil {
 		return err
 	}
 	p.mu.Lock()
-	p.part.Claim(c)
+	for _, c := range claims {
+		p.part.Claim(c)
+	}
 	p.mu.Unlock()
 	return nil
 }
 
-func (p *pump) append(ctx context.Context, r *reign, c *journal.Claim) error {
-	key := journal.Key{Kind: journal.KindClaim, TP: p.tp, Number: p.claims % journal.Ring}
-	if err := r.appender.append(ctx, journal.Record{Key: key.Encode(), Value: c.Encode(nil)}); err != nil {
+func (p *pump) append(ctx context.Context, r *reign, claims ...*journal.Claim) error {
+	records := make([]journal.Record, len(claims))
+	for i, c := range claims {
+		key := journal.Key{Kind: journal.KindClaim, TP: p.tp, Number: (p.claims + i) % journal.Ring}
+		records[i] = journal.Record{Key: key.Encode(), Value: c.Encode(nil)}
+	}
+	if err := r.appender.append(ctx, records...); err != nil {
 		return err
 	}
-	p.claims++
-	p.unsettled++
+	p.claims += len(claims)
+	p.unsettled += len(claims)
 	return nil
 }
 
@@ -272,17 +321,19 @@ func (p *pump) produce(ctx context.Context, raw []byte, repeat repeating) (trans
 }
 
 // publish puts what was acked into the map.
-func (p *pump) publish(ctx context.Context, r *reign, c *journal.Claim, base translate.Physical, epoch translate.RealEpoch, used, size int) error {
+func (p *pump) publish(w wagon, base translate.Physical, epoch translate.RealEpoch) error {
 	p.mu.Lock()
-	err := p.part.Acked(c, base, epoch)
+	err := p.part.Acked(w.claim, base, epoch)
 	p.mu.Unlock()
 	if err != nil {
 		return fenceAnew{err.Error()}
 	}
-	p.queue = p.queue[used:]
-	p.confirmed, p.confirmedAt = c.Sequence, base
-	p.flow.metrics().Copied(int(c.Records), size)
-	return p.passed(ctx, r)
+	p.queue = p.queue[w.used:]
+	p.confirmed, p.confirmedAt = w.claim.Sequence, base
+	p.flow.metrics().Copied(int(w.claim.Records), len(w.raw))
+	p.publishState()
+	p.flow.progress.signal()
+	return nil
 }
 
 // passed tells who waits, and settles when it is time.

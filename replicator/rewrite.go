@@ -189,12 +189,12 @@ func (p *pump) sourceOf(h batch.Header) []journal.Source {
 func isShown(id int64) bool { return translate.OnCluster(id, translate.GenerationLimit-1) != id }
 
 // join returns one batch with the records of the first parcels, and how many those are. It may be written in.
-func (p *pump) join() (raw []byte, used int, err error) {
-	if len(p.queue) == 1 || !batch.CanCoalesce(p.queue[0].raw, p.queue[1].raw) {
-		return p.queue[0].raw, 1, nil
+func (p *pump) join(parcels []parcel) (raw []byte, used int, err error) {
+	if len(parcels) == 1 || !batch.CanCoalesce(parcels[0].raw, parcels[1].raw) {
+		return parcels[0].raw, 1, nil
 	}
-	list := make([][]byte, 0, min(len(p.queue), 1024))
-	for _, one := range p.queue {
+	list := make([][]byte, 0, min(len(parcels), 1024))
+	for _, one := range parcels {
 		if len(list) == cap(list) {
 			break
 		}

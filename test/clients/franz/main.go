@@ -22,6 +22,9 @@ import (
 	"github.com/switchback-proxy/switchback/internal/check"
 )
 
+// run is how many records in a row go to one partition, as a sticky partitioner does it; the same in all clients.
+const run = 8
+
 type application struct {
 	options map[string]string
 	name    string
@@ -109,7 +112,7 @@ func (a *application) common() []kgo.Opt {
 
 func (a *application) produce(ctx context.Context) error {
 	client, err := kgo.NewClient(append(a.common(),
-		kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(5*time.Millisecond),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(20*time.Millisecond),
 		kgo.RecordDeliveryTimeout(5*time.Minute))...)
 	if err != nil {
 		return err
@@ -128,7 +131,7 @@ func (a *application) produce(ctx context.Context) error {
 		if ctx.Err() != nil {
 			break
 		}
-		slot := int(seq % int64(partitions*len(a.topics)))
+		slot := int(seq / run % int64(partitions*len(a.topics)))
 		a.send(client, seq, a.topics[slot/partitions], int32(slot%partitions))
 	}
 	a.log.Write(check.Event{Kind: check.Stopping, Millis: check.Now(), Client: a.name})

@@ -35,6 +35,8 @@ import org.apache.kafka.common.serialization.StringSerializer;
  */
 public final class Client {
     private static final Map<String, String> options = new HashMap<>();
+    /** How many records in a row go to one partition, as a sticky partitioner does it; the same in all clients. */
+    private static final int RUN = 8;
     private static volatile boolean stopping = false;
     private static EventLog log;
 
@@ -130,7 +132,7 @@ public final class Client {
         p.put("enable.idempotence", "true");
         p.put("acks", "all");
         p.put("max.in.flight.requests.per.connection", "5");
-        p.put("linger.ms", "5");
+        p.put("linger.ms", "20");
         p.put("delivery.timeout.ms", "300000");
         p.put("max.block.ms", "300000");
         return p;
@@ -150,7 +152,7 @@ public final class Client {
                 if (stopping) {
                     break;
                 }
-                int slot = (int) (seq % ((long) partitions * topics.length));
+                int slot = (int) (seq / RUN % ((long) partitions * topics.length));
                 send(producer, name, seq, topics[slot / partitions], slot % partitions);
             }
             log.client("stopping", name);

@@ -12,6 +12,9 @@ import time
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, OFFSET_BEGINNING, Producer, TopicPartition
 
+# How many records in a row go to one partition, as a sticky partitioner does it; the same in all clients.
+RUN = 8
+
 
 class EventLog:
     def __init__(self, path):
@@ -78,7 +81,7 @@ class Client:
 
     def produce(self):
         producer = Producer(self.properties(
-            enable_idempotence="true", acks="all", linger_ms=5, delivery_timeout_ms=300000,
+            enable_idempotence="true", acks="all", linger_ms=20, delivery_timeout_ms=300000,
             max_in_flight_requests_per_connection=5))
         rate, count = self.number("rate", 500), self.number("count", 0)
         start, seq = time.monotonic(), 0
@@ -97,7 +100,7 @@ class Client:
 
     def send(self, producer, seq):
         partitions = self.number("partitions", 1)
-        slot = seq % (partitions * len(self.topics))
+        slot = seq // RUN % (partitions * len(self.topics))
         topic, partition = self.topics[slot // partitions], slot % partitions
         identity = "%s/%d" % (self.name, seq)
         value = (identity + " ").ljust(self.number("size", 100), "x")
