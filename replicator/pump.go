@@ -66,6 +66,7 @@ const (
 	// constant load there would be a claim for every few records, and who replays the journal reads them all.
 	smallRound = 64 << 10
 	maxTrain   = 64 // batches that one round claims together
+	mixFrom    = 4  // with more batches than this in the queue, small ones are joined whatever their codecs
 	roundPause = 20 * time.Millisecond
 )
 

@@ -189,8 +189,15 @@ func (p *pump) sourceOf(h batch.Header) []journal.Source {
 func isShown(id int64) bool { return translate.OnCluster(id, translate.GenerationLimit-1) != id }
 
 // join returns one batch with the records of the first parcels, and how many those are. It may be written in.
+//
+// Batches of different codecs stay apart, so each keeps its own, unless many small ones wait: a request for each would be
+// slower than they are written.
 func (p *pump) join(parcels []parcel) (raw []byte, used int, err error) {
-	if len(parcels) == 1 || !batch.CanCoalesce(parcels[0].raw, parcels[1].raw) {
+	may, coalesce := batch.CanCoalesce, p.flow.codecs.Coalesce
+	if len(parcels) > mixFrom {
+		may, coalesce = batch.CanCoalesceSmall, p.flow.codecs.CoalesceSmall
+	}
+	if len(parcels) == 1 || !may(parcels[0].raw, parcels[1].raw) {
 		return parcels[0].raw, 1, nil
 	}
 	list := make([][]byte, 0, min(len(parcels), 1024))
@@ -200,7 +207,7 @@ func (p *pump) join(parcels []parcel) (raw []byte, used int, err error) {
 		}
 		list = append(list, one.raw)
 	}
-	return p.flow.codecs.Coalesce(nil, list, p.maxJoin())
+	return coalesce(nil, list, p.maxJoin())
 }
 
 // abortions says which batches belong to aborted transactions, by the list that a read_committed answer has.

@@ -142,9 +142,20 @@ func (s *runWriter) end(err error) ([][]byte, error) {
 // CanCoalesce says that b may follow a in one batch: b begins where a ends, with the same codec and timestamp type; both
 // are data, without holes. Producers do not matter, the writer sets its own.
 func CanCoalesce(a, b []byte) bool {
+	return follows(a, b) && Header(a).Codec() == Header(b).Codec()
+}
+
+// SmallBytes is the size up to which a batch is small: its request costs a broker far more than its records.
+const SmallBytes = 4 << 10
+
+// CanCoalesceSmall is CanCoalesce for small batches, whose codecs may differ.
+func CanCoalesceSmall(a, b []byte) bool {
+	return follows(a, b) && (len(a) <= SmallBytes && len(b) <= SmallBytes || Header(a).Codec() == Header(b).Codec())
+}
+
+func follows(a, b []byte) bool {
 	x, y := Header(a), Header(b)
-	return x.NextOffset() == y.BaseOffset() &&
-		x.Codec() == y.Codec() && x.TimestampType() == y.TimestampType() &&
+	return x.NextOffset() == y.BaseOffset() && x.TimestampType() == y.TimestampType() &&
 		!x.Control() && !y.Control() && !x.HasHoles() && !y.HasHoles()
 }
 
@@ -158,15 +169,29 @@ func CanCoalesce(a, b []byte) bool {
 // Only deltas are rewritten; keys, values and headers are copied unread. The result has CreateTime (LogAppendTime: each
 // record keeps the time of its batch), no producer, no leader epoch. On an error dst is as it was.
 func (c *Codecs) Coalesce(dst []byte, batches [][]byte, maxBytes int) (out []byte, used int, err error) {
+	return c.coalesce(dst, batches, maxBytes, CanCoalesce)
+}
+
+// CoalesceSmall is Coalesce, but small batches are joined whatever their codecs (CanCoalesceSmall). If they differ, the result
+// has the first one that compresses.
+func (c *Codecs) CoalesceSmall(dst []byte, batches [][]byte, maxBytes int) (out []byte, used int, err error) {
+	return c.coalesce(dst, batches, maxBytes, CanCoalesceSmall)
+}
+
+func (c *Codecs) coalesce(dst []byte, batches [][]byte, maxBytes int, may func(a, b []byte) bool) (out []byte, used int, err error) {
 	if len(batches) == 0 {
 		return dst, 0, errors.New("batch: nothing to coalesce")
 	}
 	first := Header(batches[0])
-	n := joinable(batches, maxBytes)
+	n := joinable(batches, maxBytes, may)
 	if n == 1 {
 		return append(dst, first...), 1, nil
 	}
-	w := c.newBuilder(dst, first.Codec(), first.BaseOffset())
+	codec := first.Codec()
+	for i := 1; i < n && codec == None; i++ {
+		codec = Header(batches[i]).Codec()
+	}
+	w := c.newBuilder(dst, codec, first.BaseOffset())
 	for used < n {
 		fits, err := c.join(w, batches[used], min(maxBytes, c.limit))
 		if err != nil {
@@ -194,7 +219,7 @@ const maxJoinBytes = 64 << 10
 
 // joinable counts the first batches that look as if they may be joined, by their headers and sizes, so that a batch which
 // will go alone is not decompressed to find that out. Deltas change length, so join has the last word on maxBytes.
-func joinable(batches [][]byte, maxBytes int) int {
+func joinable(batches [][]byte, maxBytes int, may func(a, b []byte) bool) int {
 	n, total, first := 0, HeaderSize, Header(batches[0])
 	if first.Control() || first.HasHoles() {
 		return 1
@@ -202,7 +227,7 @@ func joinable(batches [][]byte, maxBytes int) int {
 	for ; n < len(batches); n++ {
 		size := len(batches[n]) - HeaderSize
 		total += size
-		if total > maxBytes || first.Codec() != None && size > maxJoinBytes || n > 0 && !CanCoalesce(batches[n-1], batches[n]) {
+		if total > maxBytes || Header(batches[n]).Codec() != None && size > maxJoinBytes || n > 0 && !may(batches[n-1], batches[n]) {
 			break
 		}
 	}
