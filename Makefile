@@ -1,7 +1,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := build
-.PHONY: build test fuzz lint e2e soak bench demo check setup fmt
+.PHONY: build test fuzz lint e2e soak bench bench-check demo check setup fmt
 
 # The race detector needs a C compiler. `make check` insists on it; `make test` says so where there is none.
 RACE ?= $(if $(shell command -v $${CC:-cc} gcc clang 2>/dev/null),-race,$(info no C compiler: tests run without the race detector))
@@ -29,12 +29,15 @@ fmt: ; $(GOFILES) -exec gofmt -w {} +
 setup: ; ./test/setup.sh
 
 e2e: build setup # real brokers, unmodified clients; the whole output is in .cache/e2e.log
-	mkdir -p .cache && go test -tags e2e -count=1 -timeout 20m -v ./test/... 2>&1 | tee .cache/e2e.log
+	mkdir -p .cache && go test -tags e2e -p 1 -count=1 -timeout 20m -v ./test/... 2>&1 | tee .cache/e2e.log
 
 soak: build setup # fails if there is no such test
 	mkdir -p .cache && SWITCHBACK_SOAK=$(SOAK) go test -tags e2e -count=1 -timeout 0 -v -run Soak ./test/... 2>&1 | tee .cache/soak.log && grep -q '^=== RUN' .cache/soak.log
 
-bench: ; go test -run '^$$' -bench . -benchmem ./...
+bench: setup # BENCH=full for the whole matrix; BENCHFLAGS="-o results.json" and others, see test/bench
+	go run ./test/bench $(BENCHFLAGS)
+
+bench-check: ; go run ./test/bench check # the walkers against test/bench/baseline.json
 
 demo: build ; ./bin/switchback demo
 
