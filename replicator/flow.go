@@ -186,7 +186,7 @@ func (f *Flow) open() error {
 	return nil
 }
 
-const spareClients = 4
+const spareClients = 16
 
 func (f *Flow) close() {
 	for _, c := range []*cluster{f.source, f.target} {
