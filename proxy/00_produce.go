@@ -374,6 +374,8 @@ func sentTopics(parts []producePart) [][]*producePart {
 
 // receiveProduce reads the answer and writes it to out.
 func (c *call) receiveProduce(bodyAt int, out *wire.Writer) error {
+	room := c.s.roomForAnswer(c, rewrittenTakes*c.link.in.Remaining())
+	defer c.s.giveBack(&room)
 	b := c.s.p.pool.Get()
 	defer b.Release()
 	var err error

@@ -205,6 +205,8 @@ func (m memory) Write(p []byte) (int, error) {
 
 // hold rewrites the whole answer before any of it is passed on.
 func (w *fetchAnswer) hold(bodyAt int) error {
+	room := w.c.s.roomForAnswer(w.c, w.in.Remaining())
+	defer w.c.s.giveBack(&room)
 	b := w.c.s.p.pool.Get()
 	defer b.Release()
 	client := w.out

@@ -19,6 +19,7 @@ type call struct {
 
 	key, version int16
 	correlation  int32        // the client's own; it goes to the broker unchanged
+	room         loan         // for frame
 	request      *wire.Buffer // holds frame; released when the call is answered
 	frame        []byte       // the client's request, header and body without the size
 	bodyAt       int          // where the body begins in frame
@@ -78,6 +79,7 @@ func (c *call) release() {
 		}
 	}
 	c.request, c.physical, c.frame = nil, nil, nil
+	c.s.giveBack(&c.room)
 }
 
 // prepare makes the request physical by the call's route, or answers it here. It may be called anew with another route.
@@ -163,6 +165,8 @@ func (c *call) receive(size int, out *wire.Writer) error {
 
 // rewriteResponse decodes the answer, lets its row rewrite it, and encodes it again. The header is passed on as it is.
 func (c *call) rewriteResponse(bodyAt int, out *wire.Writer) error {
+	room := c.s.roomForAnswer(c, rewrittenTakes*c.link.in.Remaining())
+	defer c.s.giveBack(&room)
 	b := c.s.p.pool.Get()
 	defer b.Release()
 	var err error
@@ -184,6 +188,9 @@ func (c *call) rewriteResponse(bodyAt int, out *wire.Writer) error {
 	shown.B = resp.AppendTo(shown.B)
 	return out.WriteFrame(shown.B)
 }
+
+// rewrittenTakes is how many times a message is held while it is made anew: as it came, and as it is passed on.
+const rewrittenTakes = 2
 
 // writeLocal writes the answer that was made here.
 func (c *call) writeLocal(out *wire.Writer) error {

@@ -49,6 +49,10 @@ func (s *session) sendOn(l *link, c *call) error {
 		}
 		return err
 	}
+	if c.physical != nil { // if the call is sent anew, it is made anew
+		c.physical.Release()
+		c.physical = nil
+	}
 	l.pending.Add(1)
 	l.unanswered = c.silent
 	c.link = l

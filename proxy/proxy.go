@@ -29,6 +29,7 @@ type Config struct {
 	Clusters                         map[string]Cluster
 	Topics, Groups                   translate.Filter
 	Limits                           Limits
+	Memory                           *Memory       // what all clients make us hold; shared by the proxies of a process. If nil: 1 GiB of its own
 	DrainTimeout                     time.Duration // how long answers are waited for when a session ends [30 s]
 	// SaveGroups makes group records durable on the active cluster's control topic. If nil, they live in memory alone.
 	SaveGroups func(ctx context.Context, groups []control.Group) error
@@ -46,7 +47,8 @@ type Cluster struct {
 
 // Limits bound what clients can make us hold. Zero values take the defaults in brackets.
 type Limits struct {
-	FrameBytes       int           // the largest request or answer [100 MiB]
+	FrameBytes       int           // the largest request, and the largest answer that is held [100 MiB]; at most ConnectionBytes
+	ConnectionBytes  int           // of requests of one connection that are not answered, and of its answer that is held [128 MiB]
 	Connections      int           // client connections [10,000]
 	HandshakeTimeout time.Duration // TLS [10 s]
 	IdleTimeout      time.Duration // between requests [10 min]
@@ -55,7 +57,9 @@ type Limits struct {
 }
 
 func (l *Limits) setDefaults() {
+	setDefault(&l.ConnectionBytes, 128<<20)
 	setDefault(&l.FrameBytes, 100<<20)
+	l.FrameBytes = min(l.FrameBytes, l.ConnectionBytes)
 	setDefault(&l.Connections, 10_000)
 	setDefault(&l.HandshakeTimeout, 10*time.Second)
 	setDefault(&l.IdleTimeout, 10*time.Minute)
@@ -76,6 +80,7 @@ type Proxy struct {
 	metrics  *obs.ProxyMetrics
 	log      zerolog.Logger
 	trouble  trouble
+	memory   *Memory
 	headers  *wire.Headers
 	pool     wire.Pool
 	apis     []row // by key
@@ -111,12 +116,18 @@ func New(cfg Config) (*Proxy, error) {
 		log:      cfg.Log.With().Str(obs.KeyVirtualCluster, cfg.VirtualCluster).Logger(),
 		clusters: make(map[string]*addresses), sessions: make(map[*session]struct{}), groups: newGroupSide(),
 	}
+	if p.memory = cfg.Memory; p.memory == nil {
+		p.memory = NewMemory(defaultMemory, nil)
+	}
+	p.cfg.Limits.FrameBytes = min(p.cfg.Limits.FrameBytes, int(p.memory.limit))
 	for name, c := range cfg.Clusters {
 		p.clusters[name] = &addresses{client: c.Client}
 	}
 	p.ctx, p.cancel = context.WithCancelCause(context.Background())
 	return p, nil
 }
+
+const defaultMemory = 1 << 30
 
 func (c *Config) validate() error {
 	var errs []error

@@ -39,6 +39,8 @@ type session struct {
 	unswept  bool         // writeLoop's: there may be links to close
 	fetching fetchSession // set by writeLoop, read by readLoop
 
+	holding holding
+
 	pending atomic.Int32 // calls in the queue, or taken from it and not answered
 	held    atomic.Int32 // of them, those whose answer the gate's drain waits for
 
@@ -54,6 +56,7 @@ func newSession(p *Proxy, conn net.Conn, node int32) *session {
 	s := &session{
 		p: p, node: node, conn: conn,
 		queue: make(chan *call, p.cfg.Limits.QueuedCalls), kick: make(chan struct{}, 1), sending: make(chan struct{}, 1),
+		holding: newHolding(),
 		in: wire.NewReader(conn, &p.pool), out: wire.NewWriter(conn, &p.pool),
 		log: p.log.With().Str(obs.KeyClient, conn.RemoteAddr().String()).Int32(obs.KeyNode, node).Logger(),
 	}
@@ -131,7 +134,7 @@ func (s *session) report(reason closeReason, err error) {
 // readLoop takes one request after the other and starts it, until the client leaves or does something that ends the session.
 func (s *session) readLoop(ctx context.Context) error {
 	for {
-		c, err := s.readCall()
+		c, err := s.readCall(ctx)
 		if err != nil {
 			return err
 		}
@@ -142,30 +145,62 @@ func (s *session) readLoop(ctx context.Context) error {
 	}
 }
 
-// readCall reads a whole request.
-func (s *session) readCall() (*call, error) {
+// readCall reads a whole request, when there is room for it.
+func (s *session) readCall(ctx context.Context) (*call, error) {
 	size, err := s.awaitFrame()
 	if err != nil {
 		return nil, err
 	}
-	if err := s.conn.SetReadDeadline(time.Now().Add(s.p.cfg.Limits.FrameTimeout)); err != nil {
-		return nil, closing(closedByClient, err)
-	}
-	header, err := s.in.RequestHeader(s.p.headers)
-	if err != nil {
-		return nil, s.readError(err, closedSlowFrame)
-	}
-	c := &call{s: s, key: header.Key, version: header.Version, correlation: header.CorrelationID, bodyAt: header.BodyOffset}
-	c.request = s.p.pool.Get()
-	c.request.B, err = s.in.ReadAll(c.request.B)
-	c.frame = c.request.B
-	if err != nil {
+	c := &call{s: s}
+	if err := s.readRequest(ctx, c, size); err != nil {
 		c.release()
-		return nil, s.readError(err, closedSlowFrame)
+		return nil, err
 	}
 	s.p.metrics.BytesIn(size)
 	s.p.metrics.Calls(c.key).Inc()
 	return c, nil
+}
+
+// readRequest reads the frame that has begun.
+func (s *session) readRequest(ctx context.Context, c *call, size int) error {
+	if err := s.expect(); err != nil {
+		return err
+	}
+	header, err := s.in.RequestHeader(s.p.headers)
+	if err != nil {
+		return s.readError(err, closedSlowFrame)
+	}
+	c.key, c.version, c.correlation, c.bodyAt = header.Key, header.Version, header.CorrelationID, header.BodyOffset
+	if c.key == int16(kmsg.Produce) && !s.p.route.Load().names.IsIdentity() {
+		size *= rewrittenTakes
+	}
+	var waited bool
+	if c.room, waited, err = s.roomForRequest(ctx, size); err != nil {
+		return err
+	}
+	if waited {
+		if err := s.expect(); err != nil {
+			return err
+		}
+	}
+	c.request = s.p.pool.Get()
+	c.request.B, err = s.in.ReadAll(c.request.B)
+	c.frame = c.request.B
+	if err != nil {
+		return s.readError(err, closedSlowFrame)
+	}
+	return nil
+}
+
+// expect gives the client time for the rest of a frame.
+func (s *session) expect() error {
+	if err := s.conn.SetReadDeadline(time.Now().Add(s.p.cfg.Limits.FrameTimeout)); err != nil {
+		return closing(closedByClient, err)
+	}
+	if s.ctx.Err() != nil { // looked at after the deadline was set: whoever ends the session sets another one
+		return context.Cause(s.ctx)
+	}
+	return nil
 }
 
 // awaitFrame waits for a request to begin. A client that waits for answers of ours is not idle.

@@ -25,6 +25,7 @@ type settings struct {
 	Cutover     config.Cutover
 	Limits      config.Limits
 	Metrics     *obs.Metrics
+	Memory      *proxy.Memory
 
 	WatchInterval time.Duration
 	Log           zerolog.Logger
@@ -84,7 +85,8 @@ func newEngine(cfg config.VirtualCluster, ups map[string]*upstream, names []stri
 		VirtualCluster: cfg.Name, Listen: cfg.Listen, AdvertisedHost: cfg.AdvertisedHost,
 		BrokerPortStart: cfg.BrokerPorts.Start, BrokerPortCount: cfg.BrokerPorts.Count, TLS: tls,
 		Clusters: clusters, Topics: e.topics, Groups: e.groups,
-		Limits: proxy.Limits{FrameBytes: opts.Limits.FrameBytes, Connections: opts.Limits.Connections}, DrainTimeout: opts.Cutover.DrainTimeout,
+		Limits: proxy.Limits{FrameBytes: opts.Limits.FrameBytes, ConnectionBytes: opts.Limits.ConnectionBytes, Connections: opts.Limits.Connections},
+		Memory: opts.Memory, DrainTimeout: opts.Cutover.DrainTimeout,
 		SaveGroups: e.saveGroups, Metrics: opts.Metrics, Log: e.log,
 	})
 	if err != nil {

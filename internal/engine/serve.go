@@ -15,6 +15,7 @@ import (
 	"github.com/switchback-proxy/switchback/internal/admin"
 	"github.com/switchback-proxy/switchback/internal/config"
 	"github.com/switchback-proxy/switchback/internal/obs"
+	"github.com/switchback-proxy/switchback/proxy"
 )
 
 // Options are what a configuration does not say.
@@ -33,7 +34,7 @@ func Serve(ctx context.Context, cfg *config.Config, o Options) error {
 		return err
 	}
 	defer closeAll()
-	engines, err := newEngines(cfg, ups, settings{Replication: cfg.Replication, Cutover: cfg.Cutover, Limits: cfg.Limits, Metrics: metrics, WatchInterval: cmp.Or(o.WatchInterval, defaultWatchInterval), Log: o.Log})
+	engines, err := newEngines(cfg, ups, settings{Replication: cfg.Replication, Cutover: cfg.Cutover, Limits: cfg.Limits, Metrics: metrics, Memory: proxy.NewMemory(cfg.Limits.TotalBytes, metrics), WatchInterval: cmp.Or(o.WatchInterval, defaultWatchInterval), Log: o.Log})
 	if err != nil {
 		return err
 	}

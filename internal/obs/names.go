@@ -18,6 +18,7 @@ const (
 	MetricSessionCloses = "switchback_session_closes_total"
 	MetricCalls         = "switchback_calls_total"
 	MetricHeldCalls     = "switchback_held_calls"
+	MetricBuffered      = "switchback_buffered_bytes"
 	MetricClientBytes   = "switchback_client_bytes_total"
 	MetricAddedLatency  = "switchback_added_latency_seconds"
 	MetricDuplicates    = "switchback_produce_duplicates_total"

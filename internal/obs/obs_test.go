@@ -46,6 +46,7 @@ func everything(m *Metrics) {
 	p.AddedLatency(30 * time.Microsecond)
 	p.Duplicate()
 	p.Held(1)
+	m.BufferedBytes(func() int64 { return 65536 })
 	c := m.Cutover("main")
 	c.SetPhase("", "Preflight")
 	c.SetPhase("Preflight", "Preparing")
@@ -80,6 +81,7 @@ func TestMetricsShowWhatWasSet(t *testing.T) {
 		`switchback_session_closes_total{reason="client_closed",virtual_cluster="main"} 1`,
 		`switchback_calls_total{api="Fetch",virtual_cluster="main"} 1`,
 		`switchback_calls_total{api="Unknown",virtual_cluster="main"} 3`,
+		`switchback_buffered_bytes 65536`,
 		`switchback_client_bytes_total{direction="out",virtual_cluster="main"} 20`,
 		`switchback_added_latency_seconds_bucket{virtual_cluster="main",le="5e-05"} 1`,
 		`switchback_cutover_phase{phase="Preflight",virtual_cluster="main"} 0`,

@@ -125,6 +125,17 @@ func (p *ProxyMetrics) Held(by int) {
 	}
 }
 
+// BufferedBytes shows how many bytes of frames are held for clients; read is called when metrics are gathered. Once per
+// process; a second one is not shown.
+func (m *Metrics) BufferedBytes(read func() int64) {
+	if m == nil {
+		return
+	}
+	g := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: MetricBuffered, Help: "Bytes of frames that are held for clients."},
+		func() float64 { return float64(read()) })
+	_ = m.registry.Register(g)
+}
+
 // noCounter counts nothing. It is of size zero, so that handing it out costs no memory.
 type noCounter struct{ prometheus.Counter }
 
