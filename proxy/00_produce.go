@@ -28,39 +28,19 @@ import (
 // Transactions:        not carried over yet: TRANSACTIONAL_ID_AUTHORIZATION_FAILED, INVALID_TXN_STATE for a batch alone.
 // Not handled:         message formats before v2 inside a v3+ request: the broker refuses them itself.
 
-// produceCall is what is known of a Produce call. Its slices are used again.
-type produceCall struct {
-	acks  int16
-	parts []producePart
-	local int // of parts, how many are answered here
-}
-
-// producePart is one partition of the request. Names are views of the call's frame.
-type producePart struct {
-	name       []byte   // virtual; nil in versions with ids
-	id         [16]byte // virtual
-	idAt       int      // where the id lies in the frame
-	physical   []byte
-	topic      *Topic
-	partition  int32
-	start, end int // of the records in the frame
-	newTopic   bool
-	count      int // partitions of the topic, with newTopic
-	producer   *seamProducer
-	answered   bool // here, with the two below
-	code       int16
-	base       int64
-	sequenced  sequenced
-	guarded    bool // sequenced is set
-}
-
 // prepareProduce walks the request, judges its batches, and makes it physical.
 func (c *call) prepareProduce(ctx context.Context) error {
 	if c.version < 3 {
 		return c.refuseProduce(kerr.UnsupportedVersion.Code)
 	}
-	p := &produceCall{}
-	c.produce = p
+	p := c.produce
+	if p == nil {
+		p = c.s.p.produceCall()
+		c.produce = p
+	} else { // for another route
+		p.giveUp()
+		p.undo(c)
+	}
 	transactional, err := p.walk(c)
 	if err != nil {
 		return closing(closedMalformed, fmt.Errorf("read Produce v%d: %w", c.version, err))
@@ -89,15 +69,6 @@ func (c *call) prepareProduce(ctx context.Context) error {
 		c.makePhysical()
 	}
 	return nil
-}
-
-func (p *produceCall) firstCode() int16 {
-	for i := range p.parts {
-		if p.parts[i].code != 0 {
-			return p.parts[i].code
-		}
-	}
-	return 0
 }
 
 // refuseProduce answers every partition with code.
@@ -193,7 +164,7 @@ func (c *call) inspect(p *producePart) {
 	if p.topic != nil {
 		key.topic, key.id = p.topic.Name, [16]byte{}
 	} else if p.name != nil {
-		key.topic = string(p.name)
+		key.topic = c.s.sent.keep(c, p.name)
 	}
 	p.sequenced, p.guarded = sequenceOf(h), !c.route.seam.issuedNow(h.ProducerID())
 	p.sequenced.key = key
@@ -251,6 +222,7 @@ func (c *call) clusterName(p *producePart) string {
 // rule judges all batches at once, or none if one of them has to wait.
 func (c *call) rule() (wait chan struct{}) {
 	s := c.route.seam
+	c.produce.seam = s
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	parts := c.produce.parts
@@ -307,13 +279,14 @@ func (c *call) makePhysical() {
 
 // tagProducer gives a batch the producer id under which the cluster knows it.
 func tagProducer(b []byte, generation translate.Generation) {
-	h := batch.Header(b)
-	id := h.ProducerID()
-	if id < 0 {
-		return
+	if id := batch.Header(b).ProducerID(); id >= 0 {
+		setProducerID(b, translate.OnCluster(id, generation))
 	}
-	if on := translate.OnCluster(id, generation); on != id {
-		batch.SetProducer(b, batch.Producer{ID: on, Epoch: h.ProducerEpoch(), FirstSequence: h.FirstSequence()})
+}
+
+func setProducerID(b []byte, id int64) {
+	if h := batch.Header(b); id != h.ProducerID() {
+		batch.SetProducer(b, batch.Producer{ID: id, Epoch: h.ProducerEpoch(), FirstSequence: h.FirstSequence()})
 	}
 }
 
@@ -472,7 +445,7 @@ func (w *produceWalk) partition(f fields, topic *Topic, called producedName, phy
 	m.int16(code)
 	m.int64(part.shownOffset(f.Int64()))
 	m.int64(f.Int64())
-	w.c.produce.told(w.c, called, partition, code)
+	w.c.produce.told(called, partition, code)
 	if v >= 5 {
 		m.int64(part.shownOffset(f.Int64()))
 	}
@@ -497,28 +470,6 @@ func renamed(text, physical, virtual []byte) []byte {
 		return text
 	}
 	return []byte(strings.ReplaceAll(string(text), string(physical), string(virtual)))
-}
-
-// told lets the guard know how a batch fared.
-func (p *produceCall) told(c *call, called producedName, partition int32, code int16) {
-	for i := range p.parts {
-		part := &p.parts[i]
-		if part.producer == nil || part.partition != partition || part.id != called.id || !bytes.Equal(part.name, called.name) {
-			continue
-		}
-		c.route.seam.told(part.producer, code == 0 || code == kerr.DuplicateSequenceNumber.Code)
-		part.producer = nil
-	}
-}
-
-// giveUp lets the guard know that no answer came.
-func (p *produceCall) giveUp(c *call) {
-	for i := range p.parts {
-		if producer := p.parts[i].producer; producer != nil {
-			c.route.seam.told(producer, false)
-			p.parts[i].producer = nil
-		}
-	}
 }
 
 // mergeProduce adds what was answered here to the broker's answer.
@@ -563,7 +514,7 @@ func (c *call) showProduced(p *kmsg.ProduceResponseTopicPartition, topic *Topic,
 	for i := range p.ErrorRecords {
 		p.ErrorRecords[i].ErrorMessage = words(p.ErrorRecords[i].ErrorMessage, physical, string(shown))
 	}
-	c.produce.told(c, called, p.Partition, p.ErrorCode)
+	c.produce.told(called, p.Partition, p.ErrorCode)
 }
 
 // namesBehind are the names of a topic that is known by its virtual id; nil if they are not known.

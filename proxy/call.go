@@ -71,7 +71,8 @@ func (c *call) leaveGate() {
 func (c *call) release() {
 	c.leaveGate()
 	if c.produce != nil {
-		c.produce.giveUp(c)
+		c.produce.giveUp()
+		c.produce.putBack(c)
 	}
 	for _, b := range []*wire.Buffer{c.request, c.physical} {
 		if b != nil {

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"context"
 	"testing"
 	"time"
@@ -269,5 +270,42 @@ func TestWhoWroteIsAskedOnceAfterARestart(t *testing.T) {
 	unknown := sequenced{key: key, id: newcomer, first: 900, last: 901}
 	if r := s.rule(&unknown, false); r.producer == nil {
 		t.Errorf("ruling %+v", r)
+	}
+}
+
+// While no broker can be reached a call waits for the next route, and is made physical once more.
+func TestACallIsMadePhysicalByAnotherRouteAsIfForTheFirstTime(t *testing.T) {
+	const id = 7 | 1<<40 // issued in generation 1
+	d := newDesk(t, 3, []Partition{{}})
+	req := produceTo("orders", 1, batchAt(0, id, 0, 5, 1, "value"))
+	req.Version = 13
+	req.Topics[0].Topic, req.Topics[0].TopicID = "", [16]byte{1}
+	c := d.call(req)
+	defer c.release()
+	for generation := translate.Generation(3); generation < 6; generation++ {
+		r := Route{Generation: generation, Active: "blue", Identity: d.p.route.Load().Identity}
+		r.Topics = map[string]*Topic{"orders": {Name: "orders", VirtualID: [16]byte{1}, PhysicalID: [16]byte{byte(generation)}, Partitions: []Partition{{}}}}
+		for range 2 { // a route of the same generation has the same guard
+			d.p.Publish(r)
+			c.route = d.p.route.Load()
+			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+			err := c.prepare(ctx)
+			cancel()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got kmsg.ProduceRequest
+			got.Version = 13
+			if err := got.ReadFrom(c.message()[c.bodyAt:]); err != nil {
+				t.Fatal(err)
+			}
+			if got.Topics[0].TopicID != [16]byte{byte(generation)} {
+				t.Errorf("generation %d: topic %x", generation, got.Topics[0].TopicID)
+			}
+			want := batchAt(0, translate.OnCluster(id, generation), 0, 5, 1, "value")
+			if !bytes.Equal(got.Topics[0].Partitions[0].Records, want) {
+				t.Errorf("generation %d: another batch", generation)
+			}
+		}
 	}
 }

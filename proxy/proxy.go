@@ -76,20 +76,22 @@ func setDefault[T comparable](v *T, to T) {
 
 // Proxy serves one virtual cluster.
 type Proxy struct {
-	cfg      Config
-	metrics  *obs.ProxyMetrics
-	log      zerolog.Logger
-	trouble  trouble
-	memory   *Memory
-	headers  *wire.Headers
-	pool     wire.Pool
-	apis     []row // by key
-	gate     gate
-	route    atomic.Pointer[Route]
-	clusters map[string]*addresses
-	known    knownTopics
-	seen     watermarks
-	groups   *groupSide
+	cfg     Config
+	metrics *obs.ProxyMetrics
+	log     zerolog.Logger
+	trouble trouble
+	memory  *Memory
+	headers *wire.Headers
+	pool    wire.Pool
+	// produceCalls are lent to calls until these are answered.
+	produceCalls sync.Pool
+	apis         []row // by key
+	gate         gate
+	route        atomic.Pointer[Route]
+	clusters     map[string]*addresses
+	known        knownTopics
+	seen         watermarks
+	groups       *groupSide
 
 	publishing sync.Mutex // guards gone, and that routes are published one after the other
 	gone       map[goneTopic]bool

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -57,7 +58,7 @@ func newSession(p *Proxy, conn net.Conn, node int32) *session {
 		p: p, node: node, conn: conn,
 		queue: make(chan *call, p.cfg.Limits.QueuedCalls), kick: make(chan struct{}, 1), sending: make(chan struct{}, 1),
 		holding: newHolding(),
-		in: wire.NewReader(conn, &p.pool), out: wire.NewWriter(conn, &p.pool),
+		in:      wire.NewReader(conn, &p.pool), out: wire.NewWriter(conn, &p.pool),
 		log: p.log.With().Str(obs.KeyClient, conn.RemoteAddr().String()).Int32(obs.KeyNode, node).Logger(),
 	}
 	s.ctx, s.cancel = context.WithCancelCause(p.ctx)
@@ -171,11 +172,12 @@ func (s *session) readRequest(ctx context.Context, c *call, size int) error {
 		return s.readError(err, closedSlowFrame)
 	}
 	c.key, c.version, c.correlation, c.bodyAt = header.Key, header.Version, header.CorrelationID, header.BodyOffset
+	room := size
 	if c.key == int16(kmsg.Produce) && !s.p.route.Load().names.IsIdentity() {
-		size *= rewrittenTakes
+		room *= rewrittenTakes
 	}
 	var waited bool
-	if c.room, waited, err = s.roomForRequest(ctx, size); err != nil {
+	if c.room, waited, err = s.roomForRequest(ctx, room); err != nil {
 		return err
 	}
 	if waited {
@@ -184,6 +186,9 @@ func (s *session) readRequest(ctx context.Context, c *call, size int) error {
 		}
 	}
 	c.request = s.p.pool.Get()
+	if size <= wholeAtOnce { // it was taken into account already
+		c.request.B = slices.Grow(c.request.B, size)
+	}
 	c.request.B, err = s.in.ReadAll(c.request.B)
 	c.frame = c.request.B
 	if err != nil {
@@ -191,6 +196,9 @@ func (s *session) readRequest(ctx context.Context, c *call, size int) error {
 	}
 	return nil
 }
+
+// wholeAtOnce is the largest frame that memory is taken for before its bytes have come. Buffers of that size are used again.
+const wholeAtOnce = 2 << 20
 
 // expect gives the client time for the rest of a frame.
 func (s *session) expect() error {

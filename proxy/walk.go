@@ -117,13 +117,25 @@ type names struct {
 	route      *Route
 	toPhysical map[string][]byte // nil value: clients do not see it
 	toVirtual  map[string][]byte // nil value: clients do not see it
+	kept       map[string]string // names as they are
 }
 
 func (n *names) of(route *Route) {
 	const enough = 10_000 // names that clients make up must not fill the memory
-	if n.route != route || len(n.toPhysical)+len(n.toVirtual) > enough {
-		*n = names{route: route, toPhysical: make(map[string][]byte), toVirtual: make(map[string][]byte)}
+	if n.route != route || len(n.toPhysical)+len(n.toVirtual)+len(n.kept) > enough {
+		*n = names{route: route, toPhysical: make(map[string][]byte), toVirtual: make(map[string][]byte), kept: make(map[string]string)}
 	}
+}
+
+// keep is a name that stays valid.
+func (n *names) keep(c *call, name []byte) string {
+	n.of(c.route)
+	known, ok := n.kept[string(name)]
+	if !ok {
+		known = string(name)
+		n.kept[known] = known
+	}
+	return known
 }
 
 // physical is the name on the cluster; nil if clients do not see such a topic. The result must not be changed.

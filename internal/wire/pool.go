@@ -6,8 +6,9 @@ import "sync"
 // of a large answer at most this much passes through user space before splicing begins.
 const BufferSize = 16 << 10
 
-// maxKeptBytes is the largest buffer that a pool takes back.
-const maxKeptBytes = 1 << 20
+// maxKeptBytes is the largest buffer that a pool takes back: a request of producers with batches of 1 MiB, the usual limit, and
+// what a size class adds.
+const maxKeptBytes = 2<<20 + 64<<10
 
 // Pool lends buffers, and pipes to splice through. Safe for use by many goroutines. The zero value is ready.
 type Pool struct {
