@@ -3,6 +3,9 @@ package replicator
 import (
 	"context"
 	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/switchback-proxy/switchback/internal/control"
 	"github.com/switchback-proxy/switchback/internal/journal"
@@ -85,11 +88,31 @@ func (p *pump) start(ctx context.Context, eras []control.Era, runs []journal.Nat
 	if len(eras) > 1 {
 		return p.era.Virtual, nil
 	}
-	start, err := journal.Offset(ctx, p.flow.source.client, p.source, p.tp.Partition, journal.Earliest)
+	start, err := p.logStart(ctx)
 	if err != nil {
 		return 0, &trouble{"the source's log start is not known: " + err.Error(), "it is tried again"}
 	}
 	return p.virtual(start), nil
+}
+
+// logStartTimeout bounds how long a slot waits for a leader of the source; after it the partition is stopped until the next
+// reign.
+const logStartTimeout = 10 * time.Second
+
+// logStart asks again while the leader moves.
+func (p *pump) logStart(ctx context.Context) (translate.Physical, error) {
+	ctx, cancel := context.WithTimeout(ctx, logStartTimeout)
+	defer cancel()
+	for {
+		start, err := journal.Offset(ctx, p.flow.source.client, p.source, p.tp.Partition, journal.Earliest)
+		if err == nil || !kerr.IsRetriable(err) {
+			return start, err
+		}
+		p.flow.source.kick()
+		if sleep(ctx, kickInterval) != nil {
+			return 0, err
+		}
+	}
 }
 
 // checkIDs finds topics that were deleted and made again.

@@ -235,13 +235,14 @@ var errDiverged = errors.New("the source log diverged from what was copied")
 // fetchers run one fetcher per broker of the source.
 type fetchers struct {
 	source *cluster
+	pace   *pace
 	total  atomic.Int64
 
 	mu    sync.Mutex // guards feeds
 	feeds []*feed
 }
 
-func newFetchers(source *cluster) *fetchers { return &fetchers{source: source} }
+func newFetchers(source *cluster, pace *pace) *fetchers { return &fetchers{source: source, pace: pace} }
 
 func (f *fetchers) feed(topic string, id [16]byte, partition int32) *feed {
 	out := newFeed(topic, id, partition, &f.total)
@@ -298,8 +299,9 @@ func (f *fetchers) fetchFrom(ctx context.Context, node int32) {
 		kresp, err := f.source.client.Broker(int(node)).Request(reqCtx, req)
 		cancel()
 		resp, _ := kresp.(*kmsg.FetchResponse)
-		again := true
+		again, size := true, 0
 		if err == nil && resp != nil && resp.ErrorCode == 0 {
+			size = answerBytes(resp)
 			again = dispatch(req, resp, asked)
 		}
 		for _, a := range asked {
@@ -311,7 +313,20 @@ func (f *fetchers) fetchFrom(ctx context.Context, node int32) {
 				return
 			}
 		}
+		if size > 0 && size < smallRound && f.pace.wait(ctx, fetchPhase) != nil {
+			return
+		}
 	}
+}
+
+// answerBytes is how many bytes of records came.
+func answerBytes(resp *kmsg.FetchResponse) (n int) {
+	for i := range resp.Topics {
+		for j := range resp.Topics[i].Partitions {
+			n += len(resp.Topics[i].Partitions[j].RecordBatches)
+		}
+	}
+	return n
 }
 
 // askedFeed is what was asked for one partition; a feed takes the answer only if it still wants exactly that.

@@ -93,6 +93,7 @@ type Flow struct {
 	source, target *cluster
 	sender         *sender
 	fetchers       *fetchers
+	pace           pace
 	slots          []*slot
 	groups         *groupSync
 
@@ -125,7 +126,7 @@ func New(cfg Config) *Flow {
 	f.source = newCluster(cfg.From, cfg.Source)
 	f.target = newCluster(cfg.To, cfg.Target)
 	f.sender = newSender(f.target)
-	f.fetchers = newFetchers(f.source)
+	f.fetchers = newFetchers(f.source, &f.pace)
 	for n := range cfg.Slots {
 		f.slots = append(f.slots, newSlot(f, int32(n)))
 	}

@@ -28,9 +28,8 @@ type pump struct {
 	era         control.Era // of the source, the newest
 	queue       []parcel    // checked and rewritten, not claimed yet; in order, without overlap
 	known       translate.Virtual
-	aged        bool      // a batch with old timestamps was sent since the last marker of ours
-	next        time.Time // when the next round may begin
-	unsettled   int       // claims since the last settled record
+	aged        bool // a batch with old timestamps was sent since the last marker of ours
+	unsettled   int  // claims since the last settled record
 	settledAt   time.Time
 	sourceEpoch translate.RealEpoch // the source's leader epoch, as last looked at; −1: not yet
 	tail        watched
@@ -61,13 +60,8 @@ const (
 	settleAfter   = 30 * time.Second
 	keepProducers = 20 * time.Minute // at least 15
 	idleCheck     = time.Second
-
-	// A round of less than smallRound bytes is followed by the next one after roundPause, counted from its begin: under a
-	// constant load there would be a claim for every few records, and who replays the journal reads them all.
-	smallRound = 64 << 10
-	maxTrain   = 64 // batches that one round claims together
-	mixFrom    = 4  // with more batches than this in the queue, small ones are joined whatever their codecs
-	roundPause = 20 * time.Millisecond
+	maxTrain      = 64 // batches that one round claims together
+	mixFrom       = 4  // with more batches than this in the queue, small ones are joined whatever their codecs
 )
 
 // run pumps until ctx ends. Each turn is a round: take → claim → produce → publish.
@@ -163,11 +157,13 @@ type wagon struct {
 // copy claims, produces and publishes what is queued. Small batches go together into one; those that cannot (another codec, a
 // gap between) follow each other under claims that share one append. The batches are sent one by one.
 func (p *pump) copy(ctx context.Context, r *reign) error {
-	if err := sleep(ctx, time.Until(p.next)); err != nil {
-		return err
-	}
-	if err := p.take(ctx); err != nil { // what came meanwhile goes along
-		return err
+	if p.queued() < smallRound {
+		if err := p.flow.pace.wait(ctx, roundPhase); err != nil {
+			return err
+		}
+		if err := p.take(ctx); err != nil { // what came meanwhile goes along
+			return err
+		}
 	}
 	train, err := p.load(r)
 	if err != nil {
@@ -215,10 +211,6 @@ func (p *pump) load(r *reign) (train []wagon, err error) {
 		train = append(train, wagon{c, raw, used})
 		at += used
 		size += len(raw)
-	}
-	p.next = time.Time{}
-	if at == len(p.queue) && size < smallRound {
-		p.next = time.Now().Add(roundPause)
 	}
 	return train, nil
 }

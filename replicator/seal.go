@@ -157,6 +157,7 @@ func (f *Flow) Reach(ctx context.Context, ends map[journal.TP]translate.Virtual,
 	if err := f.begun(ctx); err != nil {
 		return err
 	}
+	defer f.pace.hurry()()
 	var failed error
 	told := -1
 	err := f.await(ctx, func() bool {
