@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/switchback-proxy/switchback/internal/journal"
 )
@@ -16,6 +17,9 @@ import (
 // FinalOffsets translates every group's offsets and stores them on the target, after Seal. as says as which member to commit;
 // if ok is false, the group has no members there. What fails for a reason that passes is tried until ctx ends. It returns how
 // many offsets it committed.
+//
+// A group that is empty on the source and has members of its own on the target keeps what it has there. One that has members
+// on both sides is an error: nobody can say where it stands.
 //
 // What the source has no more is deleted on the target: of groups that this flow stored, and, if the target was active
 // before, of all groups, because then what it has is from an earlier era.
@@ -76,6 +80,10 @@ func (g *groupSync) final(ctx context.Context, as func(group string) (Member, bo
 		}
 		n, err := g.store(ctx, group, g.translate(group, groups[group]), member)
 		total += n
+		if !ok && isMembersThere(err) && g.emptyOnSource(ctx, group) {
+			_ = g.note(group, err) // it has moved to the target by itself: what it commits there is newer than what we have
+			continue
+		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("store the offsets of group %s: %w", group, err))
 			continue
@@ -90,6 +98,14 @@ func (g *groupSync) final(ctx context.Context, as func(group string) (Member, bo
 		}
 	}
 	return total, errors.Join(errs...)
+}
+
+// emptyOnSource says that a group has no members on the source any more.
+func (g *groupSync) emptyOnSource(ctx context.Context, group string) bool {
+	req := kmsg.NewPtrDescribeGroupsRequest()
+	req.Groups = []string{group}
+	resp, err := req.RequestWith(ctx, g.flow.source.client)
+	return err == nil && len(resp.Groups) == 1 && resp.Groups[0].ErrorCode == 0 && resp.Groups[0].State == "Empty"
 }
 
 // learn reads what the target has, of the copied partitions.

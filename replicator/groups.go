@@ -130,8 +130,7 @@ func (g *groupSync) note(group string, err error) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	s := g.state(group)
-	s.blocked = errors.Is(err, kerr.UnknownMemberID) || errors.Is(err, kerr.IllegalGeneration) ||
-		errors.Is(err, kerr.RebalanceInProgress) || errors.Is(err, kerr.StaleMemberEpoch)
+	s.blocked = isMembersThere(err)
 	switch {
 	case s.blocked:
 		return nil
@@ -142,6 +141,12 @@ func (g *groupSync) note(group string, err error) error {
 	s.at = time.Now()
 	g.flow.metrics().SetCheckpointAge(group, 0)
 	return nil
+}
+
+// isMembersThere: the commit of somebody who is no member was refused, because the group has members.
+func isMembersThere(err error) bool {
+	return errors.Is(err, kerr.UnknownMemberID) || errors.Is(err, kerr.IllegalGeneration) ||
+		errors.Is(err, kerr.RebalanceInProgress) || errors.Is(err, kerr.StaleMemberEpoch)
 }
 
 // state is called with mu held.
