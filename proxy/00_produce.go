@@ -103,7 +103,7 @@ func producedAnswer(partition int32, code int16, base int64) kmsg.ProduceRespons
 //
 //	transactional id | acks int16 | timeout int32 | topics (name or id, partitions (index int32, records, tags), tags) | tags
 func (p *produceCall) walk(c *call) (transactional bool, err error) {
-	r := wire.NewBytesReader(c.frame[c.bodyAt:])
+	r := c.reader(c.frame[c.bodyAt:])
 	f := fields{r, c.s.p.headers.Flexible(c.key, c.version)}
 	transactional = f.str() != nil
 	p.acks = f.Int16()
@@ -293,7 +293,7 @@ func setProducerID(b []byte, id int64) {
 // composeProduce makes the request anew, without the partitions that are answered here. Tagged fields, of which the API
 // has none, are not passed on.
 func (c *call) composeProduce() {
-	r := wire.NewBytesReader(c.frame[c.bodyAt:])
+	r := c.reader(c.frame[c.bodyAt:])
 	f := fields{r, c.s.p.headers.Flexible(c.key, c.version)}
 	f.str()
 	acks, timeout := f.Int16(), f.Int32()
@@ -361,7 +361,7 @@ func (c *call) receiveProduce(bodyAt int, out *wire.Writer) error {
 	}
 	shown := c.s.p.pool.Get()
 	defer shown.Release()
-	w := produceWalk{c: c, r: wire.NewBytesReader(b.B[bodyAt:])}
+	w := produceWalk{c: c, r: c.reader(b.B[bodyAt:])}
 	w.m = maker{b: append(shown.B, b.B[:bodyAt]...), flexible: c.s.p.headers.Flexible(c.key, c.version)}
 	err = w.answer()
 	shown.B = w.m.b
@@ -414,7 +414,7 @@ func (w *produceWalk) topic(f fields) error {
 			message, shown = c.namesBehind(topic, id)
 		}
 	} else {
-		physical = bytes.Clone(f.str())
+		physical = f.str()
 		if name = c.s.shown.virtual(c, physical); name == nil {
 			return c.badAnswer("a topic that was not asked for")
 		}

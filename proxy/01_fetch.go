@@ -34,9 +34,10 @@ type fetchCall struct {
 
 // prepareFetch makes the request physical, or answers it here.
 func (c *call) prepareFetch() error {
-	c.fetch = &fetchCall{longer: c.version <= 12 && !c.route.names.IsIdentity()}
+	c.asked = fetchCall{longer: c.version <= 12 && !c.route.names.IsIdentity()}
+	c.fetch = &c.asked
 	c.physical = c.s.p.pool.Get()
-	r := wire.NewBytesReader(c.frame[c.bodyAt:])
+	r := c.reader(c.frame[c.bodyAt:])
 	w := fetchRequest{c: c, fields: fields{r, c.s.p.headers.Flexible(c.key, c.version)}}
 	w.m = maker{b: append(c.physical.B, c.frame[:c.bodyAt]...), flexible: w.flexible}
 	w.request()

@@ -31,6 +31,9 @@ type call struct {
 	produce *produceCall
 	fetch   *fetchCall
 
+	asked fetchCall    // what fetch points to
+	body  *wire.Reader // kept for the next use of the struct
+
 	link    *link                                            // where the answer comes from; nil: it is made here
 	local   kmsg.Response                                    // the answer, if it is made here
 	later   func(ctx context.Context) (kmsg.Response, error) // makes local when it is this call's turn
@@ -67,20 +70,43 @@ func (c *call) leaveGate() {
 	}
 }
 
-// release gives the buffers back. What the call was is not looked at after it.
+// reader reads b, which stays where it is. The reader before it ends.
+func (c *call) reader(b []byte) *wire.Reader {
+	if c.body == nil {
+		c.body = wire.NewBytesReader(b)
+	} else {
+		c.body.Reset(b)
+	}
+	return c.body
+}
+
+// newCall lends an empty call; release takes it back.
+func (s *session) newCall() *call {
+	c, ok := s.p.calls.Get().(*call)
+	if !ok {
+		c = &call{}
+	}
+	c.s = s
+	return c
+}
+
+// release gives the buffers back, and the call itself: it must not be looked at after it.
 func (c *call) release() {
 	c.leaveGate()
 	if c.produce != nil {
 		c.produce.giveUp()
 		c.produce.putBack(c)
 	}
-	for _, b := range []*wire.Buffer{c.request, c.physical} {
-		if b != nil {
-			b.Release()
-		}
+	if c.request != nil {
+		c.request.Release()
 	}
-	c.request, c.physical, c.frame = nil, nil, nil
+	if c.physical != nil {
+		c.physical.Release()
+	}
 	c.s.giveBack(&c.room)
+	p, body := c.s.p, c.reader(nil)
+	*c = call{body: body}
+	p.calls.Put(c)
 }
 
 // prepare makes the request physical by the call's route, or answers it here. It may be called anew with another route.

@@ -109,7 +109,8 @@ func (s *session) reach(ctx context.Context, c *call, find linkFinder) (*link, e
 		// no coordinator is known: the broker asked says so in its own words
 	}
 	var err error
-	for _, broker := range s.candidates(c) {
+	var buf [8]int32
+	for _, broker := range s.candidates(buf[:0], c) {
 		var addr string
 		if addr, err = s.p.cluster(c.route.Active).of(ctx, broker); err != nil {
 			continue
@@ -125,13 +126,13 @@ func (s *session) reach(ctx context.Context, c *call, find linkFinder) (*link, e
 	return nil, err
 }
 
-// candidates are the real brokers that may get a call, the best first.
-func (s *session) candidates(c *call) []int32 {
+// candidates appends the real brokers that may get a call, the best first.
+func (s *session) candidates(out []int32, c *call) []int32 {
 	first := c.route.brokerBehind(max(s.node, 0))
 	if s.node >= 0 && c.row.to != toAny {
-		return []int32{first}
+		return append(out, first)
 	}
-	out := []int32{first}
+	out = append(out, first)
 	for _, b := range c.route.Identity.Nodes[c.route.Active] {
 		if b != first {
 			out = append(out, b)

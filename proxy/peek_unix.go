@@ -15,6 +15,10 @@ func peekClosed(conn *net.TCPConn) (gone bool, err error) {
 		return true, err
 	}
 	err = raw.Control(func(fd uintptr) {
+		look := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		if n, err := unix.Poll(look[:], 0); n == 0 && err == nil { // the usual case, and without an allocation
+			return
+		}
 		var b [1]byte
 		n, _, err := unix.Recvfrom(int(fd), b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
 		switch err {

@@ -83,15 +83,15 @@ type Proxy struct {
 	memory  *Memory
 	headers *wire.Headers
 	pool    wire.Pool
-	// produceCalls are lent to calls until these are answered.
-	produceCalls sync.Pool
-	apis         []row // by key
-	gate         gate
-	route        atomic.Pointer[Route]
-	clusters     map[string]*addresses
-	known        knownTopics
-	seen         watermarks
-	groups       *groupSide
+	// calls and produceCalls are lent until a call is answered.
+	calls, produceCalls sync.Pool
+	apis                []row // by key
+	gate                gate
+	route               atomic.Pointer[Route]
+	clusters            map[string]*addresses
+	known               knownTopics
+	seen                watermarks
+	groups              *groupSide
 
 	publishing sync.Mutex // guards gone, and that routes are published one after the other
 	gone       map[goneTopic]bool

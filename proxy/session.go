@@ -152,7 +152,7 @@ func (s *session) readCall(ctx context.Context) (*call, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &call{s: s}
+	c := s.newCall()
 	if err := s.readRequest(ctx, c, size); err != nil {
 		c.release()
 		return nil, err
