@@ -3,7 +3,6 @@ package proxy
 import (
 	"context"
 	"fmt"
-	"net"
 	"testing"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/switchback-proxy/switchback/internal/control"
+	"github.com/switchback-proxy/switchback/internal/testkit"
 	"github.com/switchback-proxy/switchback/translate"
 )
 
@@ -26,32 +26,13 @@ type live struct {
 	identity control.Identity
 }
 
-// freePorts finds n ports in a row that nobody listens on.
 func freePorts(t testing.TB, n int) int {
 	t.Helper()
-	for range 100 {
-		first, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		base := first.Addr().(*net.TCPAddr).Port
-		bound := []net.Listener{first}
-		for i := 1; i < n; i++ {
-			l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", base+i))
-			if err != nil {
-				break
-			}
-			bound = append(bound, l)
-		}
-		for _, l := range bound {
-			l.Close()
-		}
-		if len(bound) == n {
-			return base
-		}
+	first, err := testkit.FreePorts(n)
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Fatal("no ports in a row")
-	return 0
+	return first
 }
 
 func startLive(t testing.TB, names map[string]translate.Names, change func(*Config)) *live {

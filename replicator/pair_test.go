@@ -3,7 +3,6 @@ package replicator
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"strconv"
 	"testing"
@@ -279,5 +278,3 @@ func (p *pair) exactMap(m *translate.Map, source, target []written, strays []jou
 		p.t.Fatalf("the map has %d records, the source %d", mapped, len(source))
 	}
 }
-
-func name(i int) string { return fmt.Sprintf("topic-%d", i) }

@@ -265,15 +265,15 @@ func epochEndAt(ctx context.Context, c *cluster, topic string, partition int32, 
 	if err != nil {
 		return 0, false, fmt.Errorf("end of epoch %d of %s-%d: %w", epoch, topic, partition, err)
 	}
-	for _, t := range kresp.(*kmsg.OffsetForLeaderEpochResponse).Topics {
-		for _, p := range t.Partitions {
-			if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
-				return 0, false, fmt.Errorf("end of epoch %d of %s-%d: %w", epoch, topic, partition, err)
-			}
-			return translate.Physical(p.EndOffset), p.EndOffset >= 0, nil
-		}
+	topics := kresp.(*kmsg.OffsetForLeaderEpochResponse).Topics
+	if len(topics) != 1 || len(topics[0].Partitions) != 1 {
+		return 0, false, fmt.Errorf("end of epoch %d of %s-%d: the answer is not about one partition", epoch, topic, partition)
 	}
-	return 0, false, fmt.Errorf("end of epoch %d of %s-%d: the answer is empty", epoch, topic, partition)
+	one := topics[0].Partitions[0]
+	if err := kerr.ErrorForCode(one.ErrorCode); err != nil {
+		return 0, false, fmt.Errorf("end of epoch %d of %s-%d: %w", epoch, topic, partition, err)
+	}
+	return translate.Physical(one.EndOffset), one.EndOffset >= 0, nil
 }
 
 // partition is what is known of a pump's partition before its log is read: from the journal, or from the pump itself.

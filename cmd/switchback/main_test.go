@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -33,20 +32,11 @@ func command(t *testing.T, args ...string) (code int, out, err string) {
 
 func freePorts(t *testing.T, n int) int {
 	t.Helper()
-	for first := 31000; first < 60000; first += n {
-		ok := true
-		for p := first; p < first+n && ok; p++ {
-			l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", p))
-			if ok = err == nil; ok {
-				_ = l.Close()
-			}
-		}
-		if ok {
-			return first
-		}
+	first, err := testkit.FreePorts(n)
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Fatal("no ports")
-	return 0
+	return first
 }
 
 // configFile writes a configuration for two embedded clusters and returns its path and the admin address.

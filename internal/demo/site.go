@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -16,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/switchback-proxy/switchback/internal/config"
+	"github.com/switchback-proxy/switchback/internal/testkit"
 )
 
 // site is the running switchback, driven through its admin endpoint as an operator would.
@@ -73,7 +72,7 @@ func addresses(c *kfake.Cluster) string {
 
 // newSite lays out a configuration on free loopback ports.
 func newSite(p *pair) (*site, error) {
-	ports, err := freePorts(brokers + 2)
+	ports, err := testkit.FreePorts(brokers + 2)
 	if err != nil {
 		return nil, err
 	}
@@ -83,27 +82,6 @@ func newSite(p *pair) (*site, error) {
 		return nil, err
 	}
 	return &site{cfg: cfg, bootstrap: cfg.VirtualClusters[0].Listen, admin: "http://" + cfg.Admin.Listen, ended: make(chan struct{})}, nil
-}
-
-// freePorts finds n ports in a row that nobody listens on now, and returns the first.
-func freePorts(n int) (int, error) {
-	for first := 19092; first < 60000; first += n {
-		if allFree(first, n) {
-			return first, nil
-		}
-	}
-	return 0, errors.New("no run of free ports on loopback")
-}
-
-func allFree(first, n int) bool {
-	for port := first; port < first+n; port++ {
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err != nil {
-			return false
-		}
-		l.Close()
-	}
-	return true
 }
 
 // serve runs switchback until the returned function is called, which waits for its end.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"net"
 	"sync"
 	"testing"
 	"time"
@@ -67,20 +66,11 @@ func newSite(t *testing.T) *site {
 // freePorts finds six ports in a row.
 func freePorts(t *testing.T) int {
 	t.Helper()
-	for first := 21000; first < 60000; first += 6 {
-		ok := true
-		for p := first; p < first+6 && ok; p++ {
-			l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", p))
-			if ok = err == nil; ok {
-				_ = l.Close()
-			}
-		}
-		if ok {
-			return first
-		}
+	first, err := testkit.FreePorts(6)
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Fatal("no ports")
-	return 0
+	return first
 }
 
 func (s *site) config(blue, green string) *config.Config {

@@ -123,15 +123,14 @@ func Offset(ctx context.Context, client *kgo.Client, topic string, partition int
 	if err != nil {
 		return 0, Cause(ctx, fmt.Errorf("list offsets of %s-%d: %w", topic, partition, err))
 	}
-	for _, t := range resp.Topics {
-		for _, p := range t.Partitions {
-			if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
-				return 0, fmt.Errorf("list offsets of %s-%d: %w", topic, partition, err)
-			}
-			return translate.Physical(p.Offset), nil
-		}
+	if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
+		return 0, fmt.Errorf("list offsets of %s-%d: the answer is not about one partition", topic, partition)
 	}
-	return 0, fmt.Errorf("list offsets of %s-%d: the answer is empty", topic, partition)
+	one := resp.Topics[0].Partitions[0]
+	if err := kerr.ErrorForCode(one.ErrorCode); err != nil {
+		return 0, fmt.Errorf("list offsets of %s-%d: %w", topic, partition, err)
+	}
+	return translate.Physical(one.Offset), nil
 }
 
 func undone(cursors []*Cursor) []*Cursor {

@@ -70,7 +70,7 @@ func (r *run) askLayout(ctx context.Context) (*layout, error) {
 		fetch: min(maxFetch, offered[int16(kmsg.Fetch)]), produce: min(maxProduce, offered[int16(kmsg.Produce)]),
 	}
 	if l.fetch < minFetch || l.produce < minProduce {
-		return nil, fmt.Errorf("Fetch up to v%d and Produce up to v%d are offered, v%d and v%d needed", l.fetch, l.produce, minFetch, minProduce)
+		return nil, fmt.Errorf("offered are Fetch up to v%d and Produce up to v%d, v%d and v%d needed", l.fetch, l.produce, minFetch, minProduce)
 	}
 	req := kmsg.NewPtrMetadataRequest()
 	req.Version = min(12, offered[int16(kmsg.Metadata)])
