@@ -30,7 +30,7 @@ virtual_clusters:
     offsets: preserved
     topics: {include: ["orders.*"], exclude: ["orders\\.tmp"], naming: {prefix: "{source}."}}
     groups: {include: ["app-.*"], exclude: ["app-test"]}
-replication: {checkpoint_interval: 3s, on_lost_range: skip, raise_producer_id_expiration: true, internal_replication_factor: 2}
+replication: {checkpoint_interval: 3s, on_lost_range: skip, raise_producer_id_expiration: false, internal_replication_factor: 2}
 cutover: {drain_timeout: 4s, max_pause: 20s}
 admin: {listen: 0.0.0.0:8080, token: "${SWITCHBACK_TOKEN}"}
 log: {level: debug, format: console}
@@ -88,7 +88,7 @@ func TestEveryKeyIsRead(t *testing.T) {
 			Topics:  Topics{Include: []string{"orders.*"}, Exclude: []string{`orders\.tmp`}, Naming: Naming{Prefix: "{source}."}},
 			Groups:  Groups{Include: []string{"app-.*"}, Exclude: []string{"app-test"}},
 		}},
-		Replication: Replication{CheckpointInterval: 3 * time.Second, OnLostRange: "skip", RaiseProducerIDExpiration: true, InternalReplicationFactor: 2},
+		Replication: Replication{CheckpointInterval: 3 * time.Second, OnLostRange: "skip", InternalReplicationFactor: 2},
 		Cutover:     Cutover{DrainTimeout: 4 * time.Second, MaxPause: 20 * time.Second},
 		Admin:       Admin{Listen: "0.0.0.0:8080", Token: "s3cr3t"},
 		Log:         Log{Level: "debug", Format: "console"},

@@ -195,6 +195,9 @@ func (c *Config) validateProcess(p *collector) {
 	}
 	r := c.Replication
 	checkPositive(p, "replication.checkpoint_interval", int64(r.CheckpointInterval), "5s")
+	if r.RaiseProducerIDExpiration {
+		p.add("replication.raise_producer_id_expiration", "set false; old backlog is then copied in cautious mode, exactly once as well", "raising it is not built yet")
+	}
 	checkWord(p, "replication.on_lost_range", r.OnLostRange, LostRangeHalt, LostRangeSkip)
 	if r.InternalReplicationFactor < 0 || r.InternalReplicationFactor > 32767 {
 		p.add("replication.internal_replication_factor", "0 means min(3, brokers)", "%d is not a replication factor", r.InternalReplicationFactor)

@@ -90,6 +90,7 @@ func TestEachMistakeIsNamed(t *testing.T) {
 		"broker ports on listen":  {more("broker_ports: {start: 9090}"), "virtual_clusters[0].broker_ports", "port 9092 is taken"},
 		"admin on a broker port":  {small + "admin: {listen: \"127.0.0.1:9095\"}\n", "admin.listen", "virtual_clusters[0].broker_ports"},
 		"admin on all, on broker": {small + "admin: {listen: \"0.0.0.0:9095\", token: t}\n", "admin.listen", "port 9095 is taken"},
+		"raised expiration":       {small + "replication: {raise_producer_id_expiration: true}\n", "replication.raise_producer_id_expiration", "not built yet"},
 		"offsets translated":      {more("offsets: translated"), "virtual_clusters[0].offsets", "not built yet; use preserved"},
 		"offsets":                 {more("offsets: kept"), "virtual_clusters[0].offsets", "one of preserved, translated"},
 		"include nothing":         {more("topics: {include: []}"), "virtual_clusters[0].topics.include", "nothing"},
