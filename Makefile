@@ -29,7 +29,8 @@ fmt: ; $(GOFILES) -exec gofmt -w {} +
 setup: ; ./test/setup.sh
 
 e2e: build setup # real brokers, unmodified clients; the whole output is in .cache/e2e.log
-	mkdir -p .cache && go test -tags e2e -p 1 -count=1 -timeout 40m -v ./test/... 2>&1 | tee .cache/e2e.log
+	mkdir -p .cache && go test -tags e2e -p 1 -count=1 -timeout 40m -v ./test/... 2>&1 | tee .cache/e2e.log || \
+	{ echo "=== what failed, in short; the rest is in .cache/e2e.log:"; ./test/digest.sh .cache/e2e.log; exit 1; }
 
 soak: build setup # fails if there is no such test
 	mkdir -p .cache && SWITCHBACK_SOAK=$(SOAK) go test -tags e2e -count=1 -timeout 0 -v -run Soak ./test/... 2>&1 | tee .cache/soak.log && grep -q '^=== RUN' .cache/soak.log

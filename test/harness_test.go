@@ -33,6 +33,9 @@ func TestHarnessSelf(t *testing.T) {
 		run.Assign(clients.Franz, clients.Assign{Bootstrap: at, Name: "franz-assign", Topics: []string{topic}}),
 		run.Assign(clients.Java, clients.Assign{Bootstrap: at, Name: "java-assign", Topics: []string{topic}}),
 	}
+	for _, group := range readers[:3] {
+		group.WaitAssembled(t, partitions, time.Minute)
+	}
 	for _, r := range readers {
 		r.WaitRead(t, 70, time.Minute)
 	}
@@ -69,6 +72,9 @@ func TestHarnessSelfWithLostAnswers(t *testing.T) {
 		run.Assign(clients.Franz, clients.Assign{Bootstrap: at, Name: "franz-assign", Topics: []string{topic}}),
 	}
 	c := &crowd{topics: []string{topic}, groups: readers[:2], assign: readers[2]}
+	for _, group := range c.groups {
+		group.WaitAssembled(t, partitions, time.Minute)
+	}
 	for _, library := range []clients.Library{clients.Java, clients.Rdkafka, clients.Franz} {
 		c.producers = append(c.producers, run.Producer(library, clients.Producer{Bootstrap: at, Topics: []string{topic}, Partitions: partitions, Rate: 200}))
 	}

@@ -116,6 +116,9 @@ func (w *world) start(t *testing.T, run *clients.Run, bootstrap string, rate int
 		run.Group(clients.Rdkafka, clients.Group{Bootstrap: bootstrap, Group: "rdkafka-group", Topics: c.topics, Members: 2}),
 	}
 	c.assign = run.Assign(clients.Franz, clients.Assign{Bootstrap: bootstrap, Name: "franz-assign", Topics: c.topics})
+	for _, group := range c.groups {
+		group.WaitAssembled(t, int(w.partitions+ledgerPartitions), 2*time.Minute)
+	}
 	for _, reader := range c.readers() {
 		reader.WaitRead(t, len(w.before), 2*time.Minute)
 	}

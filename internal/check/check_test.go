@@ -357,6 +357,21 @@ func TestRebalanceOutsideTheWindowDoesNotCount(t *testing.T) {
 	}
 }
 
+func TestReadAgainBeforeTheWindowDoesNotCount(t *testing.T) {
+	const start = 1100
+	for _, at := range []int64{start - 1, start} {
+		r := cleanRun()
+		r.order = append([]string{"marks"}, r.order[:len(r.order)-1]...)
+		r.clients["marks"][0].Millis = start
+		again := r.clients["billing-0"][r.find("billing-0", Read, "java", 0)]
+		again.Millis = at
+		r.insert("billing-0", 10, again)
+		if found := faults(r.report(t, runConfig)); (found["re-read"] == 0) != (at < start) {
+			t.Errorf("read again at %d, the window begins at %d: faults %v", at, start, found)
+		}
+	}
+}
+
 func TestReportIsReadableTwiceAndAsJSON(t *testing.T) {
 	r := cleanRun()
 	r.remove("billing-1", r.find("billing-1", Read, "franz", 19))

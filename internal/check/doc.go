@@ -26,7 +26,8 @@
 //	error     MS CLIENT TEXT                            anything else that the application saw
 //	stopping  MS CLIENT                                 told to stop; its rebalances from here on are its own
 //	stopped   MS CLIENT                                 stopped in order: flushed and closed
-//	mark      MS start|end                              the window in which rebalances and pauses count
+//	mark      MS start|end                              the window in which rebalances and pauses count;
+//	                                                    what is read again before it is no fault: groups assemble there
 //
 // GROUP is "-" for a reader that assigns its partitions itself; its CLIENT is then the name of the reader. All members of a
 // group together are one reader, with the name of the group.
@@ -36,8 +37,8 @@
 // # Order of feeding
 //
 // The events of one client must come in the order in which it wrote them. The logs of different clients may come one after
-// the other or mixed, in any order. Marks should come first: two of the pauses (of a partition, of the slowest ack) look at the
-// window as known at that moment; all else is judged at the end.
+// the other or mixed, in any order. Marks should come first: re-reads and two of the pauses (of a partition, of the slowest ack)
+// look at the window as known at that moment; all else is judged at the end.
 //
 // # Memory
 //

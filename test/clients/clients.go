@@ -233,6 +233,34 @@ func (c *Client) WaitAssigned(t testing.TB, n int, timeout time.Duration) {
 	c.wait(t, check.Assigned, n, timeout)
 }
 
+// WaitAssembled returns when every member of the group holds some of its n partitions, and together they hold all: a member
+// that came later would make the others read again what they had not committed.
+func (c *Client) WaitAssembled(t testing.TB, n int, timeout time.Duration) {
+	t.Helper()
+	proc.Until(t, timeout, fmt.Sprintf("%s: %d members hold %d partitions", c.Name, len(c.IDs), n), func() error {
+		held := make(map[string]int)
+		total := 0
+		for _, log := range c.logs {
+			if err := log.follow(); err != nil {
+				t.Fatal(err)
+			}
+			for member, count := range log.held {
+				held[member] += count
+				total += count
+			}
+		}
+		for _, id := range c.IDs {
+			if held[id] == 0 {
+				return fmt.Errorf("%s holds none: %v; last output:\n%s", id, held, proc.Tail(c.procs[0].Output(), 600))
+			}
+		}
+		if total != n {
+			return fmt.Errorf("together they hold %d: %v", total, held)
+		}
+		return nil
+	})
+}
+
 func (c *Client) wait(t testing.TB, kind check.Kind, n int, timeout time.Duration) {
 	t.Helper()
 	proc.Until(t, timeout, fmt.Sprintf("%s: %d × %s", c.Name, n, kind), func() error {
@@ -309,12 +337,14 @@ type tail struct {
 	path   string
 	offset int64
 	counts map[check.Kind]int
+	held   map[string]int // partitions of a group that each member holds
 	parser check.Parser
 }
 
 func (l *tail) follow() error {
 	if l.counts == nil {
 		l.counts = make(map[check.Kind]int)
+		l.held = make(map[string]int)
 	}
 	f, err := os.Open(l.path)
 	if err != nil {
@@ -338,6 +368,12 @@ func (l *tail) follow() error {
 			return fmt.Errorf("%s: %w", l.path, err)
 		}
 		l.counts[e.Kind]++
+		switch e.Kind {
+		case check.Assigned:
+			l.held[e.Client] += e.Count
+		case check.Revoked, check.Lost:
+			l.held[e.Client] -= e.Count
+		}
 		l.offset += int64(len(line)) + 1
 		b = rest
 	}

@@ -102,6 +102,8 @@ func (a *application) common() []kgo.Opt {
 		kgo.SeedBrokers(strings.Split(a.options["bootstrap"], ",")...),
 		kgo.ClientID(a.name),
 		kgo.MetadataMaxAge(5 * time.Second),
+		// Else a connection that is cut before its first answer counts as a missing SASL set-up, and its records fail for good.
+		kgo.AlwaysRetryEOF(),
 		kgo.WithLogger(kgo.BasicLogger(os.Stderr, kgo.LogLevelWarn, nil)),
 	}
 	if a.options["isolation"] != "read_uncommitted" {
