@@ -108,7 +108,8 @@ func (p *produceCall) walk(c *call) (transactional bool, err error) {
 	transactional = f.str() != nil
 	p.acks = f.Int16()
 	f.Int32()
-	for topics := f.array(); topics > 0 && r.Err() == nil; topics-- {
+	p.topics = f.array()
+	for topics := p.topics; topics > 0 && r.Err() == nil; topics-- {
 		part := producePart{newTopic: true}
 		if c.version >= 13 {
 			part.idAt = len(c.frame) - r.Remaining()
@@ -122,9 +123,12 @@ func (p *produceCall) walk(c *call) (transactional bool, err error) {
 			size := max(f.bytes(), 0)
 			part.start = len(c.frame) - r.Remaining()
 			part.end = part.start + size
+			p.parts = append(p.parts, part)
+			if c.rest > 0 { // it is the only one, see readHead
+				return transactional, r.Err()
+			}
 			r.Skip(size)
 			f.tags()
-			p.parts = append(p.parts, part)
 			part.newTopic = false
 		}
 		f.tags()
@@ -149,11 +153,10 @@ func (c *call) inspect(p *producePart) {
 			return
 		}
 	}
-	b := c.frame[p.start:p.end]
-	if len(b) < batch.HeaderSize || batch.Header(b).Magic() != 2 {
+	h := p.header(c)
+	if h == nil {
 		return
 	}
-	h := batch.Header(b)
 	if h.Transactional() {
 		p.refuse(kerr.InvalidTxnState.Code)
 		return
@@ -261,8 +264,8 @@ func (c *call) makePhysical() {
 		if p.answered {
 			continue
 		}
-		if b := c.frame[p.start:p.end]; len(b) >= batch.HeaderSize && batch.Header(b).Magic() == 2 {
-			tagProducer(b, c.route.Generation)
+		if h := p.header(c); h != nil {
+			tagProducer(h, c.route.Generation)
 		}
 	}
 	if c.produce.local == 0 && (c.version >= 13 || c.route.names.IsIdentity()) {
@@ -318,7 +321,11 @@ func (c *call) composeProduce() {
 			} else {
 				m.int32(int32(p.end - p.start))
 			}
-			m.b = append(m.b, c.frame[p.start:p.end]...)
+			m.b = append(m.b, c.frame[p.start:min(p.end, len(c.frame))]...)
+			if c.rest > 0 { // it ends as the client's does
+				c.physical.B = m.b
+				return
+			}
 			m.noTags()
 		}
 		m.noTags()

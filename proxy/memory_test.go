@@ -45,6 +45,15 @@ func (m *Memory) isAhead() bool {
 // filled is records of one batch of n bytes and somewhat more.
 func filled(n int) []byte { return batchAt(0, -1, 0, 0, 1, string(make([]byte, n))) }
 
+// heldTo is a request of n bytes that is not streamed: it has two batches.
+func heldTo(topic string, n int) *kmsg.ProduceRequest {
+	req := produceTo(topic, 1, filled(n/2))
+	second := req.Topics[0].Partitions[0]
+	second.Partition = 1
+	req.Topics[0].Partitions = append(req.Topics[0].Partitions, second)
+	return req
+}
+
 func TestAConnectionHoldsNoMoreThanItMay(t *testing.T) {
 	x := bounded(t, 1<<20, 100<<10)
 	c := x.connect()
@@ -86,7 +95,7 @@ func TestAFrameLargerThanAConnectionMayHoldIsRefused(t *testing.T) {
 // Sessions that hold nothing pass with small frames; others wait in the order in which they came.
 func TestSessionsWaitForRoomInOrder(t *testing.T) {
 	x := bounded(t, 100<<10, 100<<10)
-	large := produceTo("orders", 1, filled(80<<10))
+	large := heldTo("orders", 80<<10)
 	var clients []*rawClient
 	for i := range 4 {
 		c := x.connect()
@@ -119,7 +128,7 @@ func TestSessionsWaitForRoomInOrder(t *testing.T) {
 func TestWhoLeavesWhileItWaitsLeavesNothing(t *testing.T) {
 	x := bounded(t, 100<<10, 100<<10)
 	holds, waits := x.connect(), x.connect()
-	large := produceTo("orders", 1, filled(80<<10))
+	large := heldTo("orders", 80<<10)
 	holds.send(large)
 	a := x.brokers["blue"].next(kmsg.Produce)
 	go func() { _, _ = waits.conn.Write(kmsg.NewRequestFormatter().AppendRequest(nil, large, 1)) }()

@@ -11,10 +11,11 @@ import (
 
 // produceCall is what is known of a Produce call. Its slices are used again.
 type produceCall struct {
-	acks  int16
-	parts []producePart
-	local int   // of parts, how many are answered here
-	seam  *seam // that the producers of parts belong to
+	acks   int16
+	topics int // as the request says
+	parts  []producePart
+	local  int   // of parts, how many are answered here
+	seam   *seam // that the producers of parts belong to
 }
 
 // producePart is one partition of the request. Names are views of the call's frame.
@@ -34,6 +35,16 @@ type producePart struct {
 	base       int64
 	sequenced  sequenced
 	guarded    bool // sequenced is set
+}
+
+// header is the part's batch, of which a streamed call has the header alone; nil if it is none of the format that there is since
+// Kafka 0.11.
+func (p *producePart) header(c *call) batch.Header {
+	b := c.frame[p.start:min(p.end, len(c.frame))]
+	if len(b) < batch.HeaderSize || batch.Header(b).Magic() != 2 {
+		return nil
+	}
+	return batch.Header(b)
 }
 
 func (p *produceCall) firstCode() int16 {
@@ -67,8 +78,8 @@ func (p *produceCall) undo(c *call) {
 		if c.version >= 13 && part.newTopic {
 			copy(c.frame[part.idAt:], part.id[:])
 		}
-		if b := c.frame[part.start:part.end]; len(b) >= batch.HeaderSize && batch.Header(b).Magic() == 2 {
-			setProducerID(b, translate.StripTag(batch.Header(b).ProducerID()))
+		if h := part.header(c); h != nil {
+			setProducerID(h, translate.StripTag(h.ProducerID()))
 		}
 	}
 	clear(p.parts)

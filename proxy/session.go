@@ -186,6 +186,11 @@ func (s *session) readRequest(ctx context.Context, c *call, size int) error {
 		}
 	}
 	c.request = s.p.pool.Get()
+	if streamed, err := s.readHead(c, size); err != nil {
+		return s.readError(err, closedSlowFrame)
+	} else if streamed {
+		return nil
+	}
 	if size <= wholeAtOnce { // it was taken into account already
 		c.request.B = slices.Grow(c.request.B, size)
 	}

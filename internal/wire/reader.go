@@ -34,6 +34,7 @@ type Reader struct {
 	left     int
 	err      error
 	splice   splicer
+	arrival  arrival
 }
 
 // NewReader reads from src, which stays the caller's. Close gives the buffer back.
@@ -328,6 +329,20 @@ func (r *Reader) ReadAll(dst []byte) ([]byte, error) {
 		}
 	}
 	return dst, r.err
+}
+
+// Await waits until the rest of the frame has come, read or in the kernel's buffer, and consumes nothing: then what is done
+// with it waits for nobody. false: it has not all come, because the source is no plain TCP connection, the kernel cannot hold that
+// much, or the other side ended; whoever reads it finds out. A deadline is an error, and sticks.
+func (r *Reader) Await() (here bool, err error) {
+	missing := r.left - r.Buffered()
+	if missing <= 0 || r.err != nil || r.tcp == nil {
+		return missing <= 0 && r.err == nil, r.err
+	}
+	if here, err = r.arrival.await(r.tcp, missing); err != nil {
+		r.fail(err)
+	}
+	return here, r.err
 }
 
 // RequestHeader shows the header of the current frame and consumes nothing: BodyOffset bytes of it may be copied or
