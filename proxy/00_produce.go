@@ -108,8 +108,7 @@ func (p *produceCall) walk(c *call) (transactional bool, err error) {
 	transactional = f.str() != nil
 	p.acks = f.Int16()
 	f.Int32()
-	p.topics = f.array()
-	for topics := p.topics; topics > 0 && r.Err() == nil; topics-- {
+	for topics := f.array(); topics > 0 && r.Err() == nil; topics-- {
 		part := producePart{newTopic: true}
 		if c.version >= 13 {
 			part.idAt = len(c.frame) - r.Remaining()
@@ -122,13 +121,13 @@ func (p *produceCall) walk(c *call) (transactional bool, err error) {
 			part.partition = f.Int32()
 			size := max(f.bytes(), 0)
 			part.start = len(c.frame) - r.Remaining()
-			part.end = part.start + size
-			p.parts = append(p.parts, part)
-			if c.rest > 0 { // it is the only one, see readHead
-				return transactional, r.Err()
+			if c.streamed {
+				part.run = max(size-batch.HeaderSize, 0)
 			}
-			r.Skip(size)
+			part.end = part.start + size - part.run
+			r.Skip(size - part.run)
 			f.tags()
+			p.parts = append(p.parts, part)
 			part.newTopic = false
 		}
 		f.tags()
@@ -270,7 +269,9 @@ func (c *call) makePhysical() {
 	}
 	if c.produce.local == 0 && (c.version >= 13 || c.route.names.IsIdentity()) {
 		for i := range parts {
-			if p := &parts[i]; c.version >= 13 && p.newTopic {
+			p := &parts[i]
+			p.cut = p.end
+			if c.version >= 13 && p.newTopic {
 				id := c.route.physicalID(p.id)
 				copy(c.frame[p.idAt:], id[:])
 			}
@@ -316,16 +317,13 @@ func (c *call) composeProduce() {
 		m.array(len(parts))
 		for _, p := range parts {
 			m.int32(p.partition)
-			if m.flexible {
-				m.uvarint(p.end - p.start + 1)
+			if size := p.end - p.start + p.run; m.flexible {
+				m.uvarint(size + 1)
 			} else {
-				m.int32(int32(p.end - p.start))
+				m.int32(int32(size))
 			}
-			m.b = append(m.b, c.frame[p.start:min(p.end, len(c.frame))]...)
-			if c.rest > 0 { // it ends as the client's does
-				c.physical.B = m.b
-				return
-			}
+			m.b = append(m.b, c.frame[p.start:p.end]...)
+			p.cut = len(m.b)
 			m.noTags()
 		}
 		m.noTags()

@@ -17,8 +17,9 @@ func TestProduceAndFetchAllocateNothing(t *testing.T) {
 		req  kmsg.Request
 		resp kmsg.Response
 	}{
-		"Fetch":   {fetchFrom("orders", 1000), fetched("orders", 500, batches(3, 1000))},
-		"Produce": {produceTo("orders", 1, batches(1, 1000)), produced("orders", 5, 0)},
+		"Fetch":             {fetchFrom("orders", 1000), fetched("orders", 500, batches(3, 1000))},
+		"Produce":           {produceTo("orders", 1, batches(1, 1000)), produced("orders", 5, 0)},
+		"Produce, streamed": {produceTo("orders", 1, streamedBatch(-1, -1)), produced("orders", 5, 0)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			x := newStage(t, func(c *Config) { c.Log = zerolog.Nop() })

@@ -22,7 +22,7 @@ type call struct {
 	room         loan         // for frame
 	request      *wire.Buffer // holds frame; released when the call is answered
 	frame        []byte       // the client's request, header and body without the size
-	rest         int          // bytes of the request behind frame that are still in the client's connection; all have come
+	streamed     bool         // the whole request is still in the client's connection; frame is it without its records, see cut
 	bodyAt       int          // where the body begins in frame
 	physical     *wire.Buffer // the request as it goes to the broker; nil: frame, unchanged
 

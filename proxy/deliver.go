@@ -224,7 +224,7 @@ func (s *session) confirm(ctx context.Context) error {
 		}
 		c := &call{s: s, row: &s.p.apis[kmsg.ApiVersions], key: int16(kmsg.ApiVersions), correlation: ownCorrelation, ours: true, link: l}
 		message := s.p.headers.AppendRequestHeader(nil, c.key, 0, ownCorrelation, nil)
-		if l.send(message, 0, nil, s.p.cfg.Limits.FrameTimeout) != nil {
+		if l.send(message, s.p.cfg.Limits.FrameTimeout) != nil {
 			s.retire(l) // it is broken, as writeLoop finds out when it waits for the answer
 		}
 		l.pending.Add(1)

@@ -37,22 +37,24 @@ func (s *session) dispatch(ctx context.Context, c *call, find linkFinder) error 
 			return err
 		}
 	}
-	return s.dropRest(c)
+	return s.dropStreamed(c)
 }
 
 // sendOn sends a call on a link. After an error the broker has not got the whole request, so it did nothing.
 func (s *session) sendOn(l *link, c *call) error {
-	streamed := c.rest > 0
-	if err := l.send(c.message(), c.rest, s.in, s.p.cfg.Limits.FrameTimeout); err != nil {
+	streamed := c.streamed
+	var err error
+	if streamed {
+		err = s.stream(l, c)
+	} else {
+		err = l.send(c.message(), s.p.cfg.Limits.FrameTimeout)
+	}
+	if err != nil {
 		s.retire(l)
 		if streamed || l.pending.Load() > 0 { // on another link it could overtake what is pending here
 			return closing(closedUpstream, err)
 		}
 		return err
-	}
-	if streamed {
-		c.rest = 0
-		s.giveBack(&c.room)
 	}
 	if c.physical != nil { // if the call is sent anew, it is made anew
 		c.physical.Release()

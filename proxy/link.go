@@ -55,23 +55,12 @@ func (p *Proxy) dial(ctx context.Context, cluster, addr string, generation trans
 
 const dialTimeout = 5 * time.Second
 
-// send writes a whole request: message, and the next rest bytes of from.
-func (l *link) send(message []byte, rest int, from *wire.Reader, timeout time.Duration) error {
+// send writes a whole request.
+func (l *link) send(message []byte, timeout time.Duration) error {
 	if err := l.conn.SetWriteDeadline(time.Now().Add(timeout)); err != nil {
 		return err
 	}
-	if rest == 0 {
-		return l.out.WriteFrame(message)
-	}
-	l.out.Begin(len(message) + rest)
-	_, _ = l.out.Write(message) // an error sticks
-	if err := from.CopyN(l.out, rest); err != nil {
-		return err
-	}
-	if err := l.out.End(); err != nil {
-		return err
-	}
-	return l.out.Flush()
+	return l.out.WriteFrame(message)
 }
 
 // next waits for the next answer to begin. errSuperseded if it was interrupted before that; an answer that has begun is

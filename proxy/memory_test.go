@@ -45,12 +45,16 @@ func (m *Memory) isAhead() bool {
 // filled is records of one batch of n bytes and somewhat more.
 func filled(n int) []byte { return batchAt(0, -1, 0, 0, 1, string(make([]byte, n))) }
 
-// heldTo is a request of n bytes that is not streamed: it has two batches.
+// heldTo is a request of n bytes that is not streamed: it has many batches.
 func heldTo(topic string, n int) *kmsg.ProduceRequest {
-	req := produceTo(topic, 1, filled(n/2))
-	second := req.Topics[0].Partitions[0]
-	second.Partition = 1
-	req.Topics[0].Partitions = append(req.Topics[0].Partitions, second)
+	const batches = 8
+	req := produceTo(topic, 1, nil)
+	req.Topics[0].Partitions = nil
+	for i := range int32(batches) {
+		p := kmsg.NewProduceRequestTopicPartition()
+		p.Partition, p.Records = i, filled(n/batches)
+		req.Topics[0].Partitions = append(req.Topics[0].Partitions, p)
+	}
 	return req
 }
 

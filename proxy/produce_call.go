@@ -11,11 +11,10 @@ import (
 
 // produceCall is what is known of a Produce call. Its slices are used again.
 type produceCall struct {
-	acks   int16
-	topics int // as the request says
-	parts  []producePart
-	local  int   // of parts, how many are answered here
-	seam   *seam // that the producers of parts belong to
+	acks  int16
+	parts []producePart
+	local int   // of parts, how many are answered here
+	seam  *seam // that the producers of parts belong to
 }
 
 // producePart is one partition of the request. Names are views of the call's frame.
@@ -27,6 +26,8 @@ type producePart struct {
 	topic      *Topic
 	partition  int32
 	start, end int // of the records in the frame
+	run        int // bytes of records behind end that are not in the frame, in a streamed call
+	cut        int // where in the message they go
 	newTopic   bool
 	count      int // partitions of the topic, with newTopic
 	producer   *seamProducer
@@ -37,10 +38,9 @@ type producePart struct {
 	guarded    bool // sequenced is set
 }
 
-// header is the part's batch, of which a streamed call has the header alone; nil if it is none of the format that there is since
-// Kafka 0.11.
+// header is the part's batch, or its header alone; nil if it is none of the format that there is since Kafka 0.11.
 func (p *producePart) header(c *call) batch.Header {
-	b := c.frame[p.start:min(p.end, len(c.frame))]
+	b := c.frame[p.start:p.end]
 	if len(b) < batch.HeaderSize || batch.Header(b).Magic() != 2 {
 		return nil
 	}

@@ -127,13 +127,52 @@ func TestALargeBatchGetsItsNewProducerOnTheWay(t *testing.T) {
 	c.answered(req, id)
 }
 
+func TestWhatIsKnownOfALargeRequestIsTakenOut(t *testing.T) {
+	x, c := seamStage(t)
+	warm := produceTo("orders", -1, streamedBatch(-1, -1))
+	a, id := c.streams(x, "green", warm)
+	a.answer(t, a.produced(30))
+	c.receive(warm, id)
+	size := string(make([]byte, streamedBytes))
+	req := produceTo("orders", -1, batchAt(0, writer, 0, 5, 5, size[:streamedBytes/5])) // known
+	last := kmsg.NewProduceRequestTopicPartition()
+	last.Partition, last.Records = 1, batchAt(0, writer, 0, 10, 1, size)
+	req.Topics[0].Partitions = append(req.Topics[0].Partitions, last)
+	other := kmsg.NewProduceRequestTopic()
+	other.Topic, other.Partitions = "other", []kmsg.ProduceRequestTopicPartition{{Records: streamedBatch(-1, -1)}}
+	req.Topics = append(req.Topics, other)
+	a, id = c.streams(x, "green", req)
+	got := a.req.(*kmsg.ProduceRequest)
+	if len(got.Topics) != 2 || len(got.Topics[0].Partitions) != 1 || len(got.Topics[1].Partitions) != 1 {
+		t.Fatalf("passed on: %d topics", len(got.Topics))
+	}
+	if p := got.Topics[0].Partitions[0]; p.Partition != 1 || !bytes.Equal(p.Records, last.Records) {
+		t.Errorf("partition %d, or other records", p.Partition)
+	}
+	if !bytes.Equal(got.Topics[1].Partitions[0].Records, other.Partitions[0].Records) {
+		t.Error("other records in the second topic")
+	}
+	resp := produced("orders", 30, 0)
+	resp.Topics[0].Partitions[0].Partition = 1
+	resp.Topics = append(resp.Topics, produced("other", 7, 0).Topics...)
+	a.answer(t, resp)
+	answer := c.receive(req, id).(*kmsg.ProduceResponse)
+	bases := map[int32]int64{}
+	for _, p := range answer.Topics[0].Partitions {
+		bases[p.Partition] = p.BaseOffset
+	}
+	if bases[0] != 105 || bases[1] != seamStart || answer.Topics[1].Partitions[0].BaseOffset != 7 {
+		t.Errorf("answered %+v", answer)
+	}
+}
+
 func TestALargeBatchThatIsNotSentLeavesTheConnectionWhole(t *testing.T) {
 	x, c := seamStage(t)
 	warm := produceTo("orders", -1, streamedBatch(-1, -1))
 	a, id := c.streams(x, "green", warm)
 	a.answer(t, produced("orders", 30, 0))
 	c.receive(warm, id)
-	known := produceTo("orders", -1, batchAt(0, writer, 0, 5, 5, string(make([]byte, streamedBytes))))
+	known := produceTo("orders", -1, batchAt(0, writer, 0, 5, 5, string(make([]byte, streamedBytes/5))))
 	hidden := produceTo("switchback.secret", -1, streamedBatch(-1, -1))
 	for i := range 3 {
 		if got := c.answered(known, c.send(known)); got.ErrorCode != 0 || got.BaseOffset != 105 {

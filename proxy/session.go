@@ -31,10 +31,11 @@ type session struct {
 	queue  chan *call    // in request order; closed by readLoop
 	kick   chan struct{} // capacity 1: a newer route was published
 
-	in    *wire.Reader // readLoop's
-	sent  names        // readLoop's
-	out   *wire.Writer // writeLoop's
-	shown names        // writeLoop's
+	in     *wire.Reader      // readLoop's
+	window [windowBytes]byte // readLoop's
+	sent   names             // readLoop's
+	out    *wire.Writer      // writeLoop's
+	shown  names             // writeLoop's
 
 	scratch  []byte       // writeLoop's, used again
 	unswept  bool         // writeLoop's: there may be links to close
@@ -186,7 +187,7 @@ func (s *session) readRequest(ctx context.Context, c *call, size int) error {
 		}
 	}
 	c.request = s.p.pool.Get()
-	if streamed, err := s.readHead(c, size); err != nil {
+	if streamed, err := s.cut(c, size); err != nil {
 		return s.readError(err, closedSlowFrame)
 	} else if streamed {
 		return nil

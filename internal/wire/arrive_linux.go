@@ -5,32 +5,47 @@ import (
 	"net"
 	"os"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
 // arrival is the state of a wait in the kernel. It lives in a Reader, so that its callbacks are made once.
 type arrival struct {
-	conn   syscall.RawConn
-	tcp    *net.TCPConn // of conn
-	want   int          // bytes
-	here   bool         // of one wait
-	marked bool         // SO_RCVLOWAT is want
-	err    error        // of one wait
-	look   func(fd uintptr) bool
-	wipe   func(fd uintptr)
+	conn       syscall.RawConn
+	tcp        *net.TCPConn // of conn
+	want       int          // bytes
+	here       bool         // of one wait
+	marked     bool         // SO_RCVLOWAT is want
+	err        error        // of one wait
+	look       func(fd uintptr) bool
+	wipe, show func(fd uintptr)
+
+	dst  []byte // of one look
+	from int
+	all  bool // dst is filled
+}
+
+// bind gets hold of the descriptor, once.
+func (a *arrival) bind(tcp *net.TCPConn) (err error) {
+	if a.tcp == tcp {
+		return nil
+	}
+	if a.conn, err = tcp.SyscallConn(); err != nil {
+		return err
+	}
+	a.tcp = tcp
+	a.look = a.looked
+	a.wipe = func(fd uintptr) { a.mark(int(fd), 1) }
+	a.show = a.shown
+	return nil
 }
 
 // await waits until want bytes lie in the socket's buffer. The kernel wakes us when they do, not before (SO_RCVLOWAT), and makes
 // the buffer large enough, up to half of tcp_rmem's maximum. false: they will not come, or cannot all lie there.
 func (a *arrival) await(tcp *net.TCPConn, want int) (here bool, err error) {
-	if a.tcp != tcp {
-		if a.conn, err = tcp.SyscallConn(); err != nil {
-			return false, err
-		}
-		a.tcp = tcp
-		a.look = a.looked
-		a.wipe = func(fd uintptr) { a.mark(int(fd), 1) }
+	if err := a.bind(tcp); err != nil {
+		return false, err
 	}
 	a.want, a.here, a.err = want, false, nil
 	err = a.conn.Read(a.look)
@@ -77,4 +92,24 @@ func (a *arrival) mark(fd, bytes int) {
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVLOWAT, bytes); err != nil && a.err == nil {
 		a.err = os.NewSyscallError("setsockopt", err)
 	}
+}
+
+// peek fills dst with what lies in the socket's buffer, from byte from on (SO_PEEK_OFF, for TCP since Linux 6.9). It does not wait.
+func (a *arrival) peek(tcp *net.TCPConn, dst []byte, from int) bool {
+	if a.bind(tcp) != nil {
+		return false
+	}
+	a.dst, a.from, a.all = dst, from, false
+	err := a.conn.Control(a.show)
+	a.dst = nil
+	return err == nil && a.all
+}
+
+func (a *arrival) shown(fd uintptr) {
+	if unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PEEK_OFF, a.from) != nil {
+		return
+	}
+	// unix.Recvfrom would allocate the sender's address.
+	n, _, errno := unix.Syscall6(unix.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(&a.dst[0])), uintptr(len(a.dst)), unix.MSG_PEEK|unix.MSG_DONTWAIT, 0, 0)
+	a.all = errno == 0 && int(n) == len(a.dst) && unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PEEK_OFF, -1) == nil
 }

@@ -345,6 +345,22 @@ func (r *Reader) Await() (here bool, err error) {
 	return here, r.err
 }
 
+// PeekAt shows len(dst) bytes of the frame, from the byte on that is at behind what is consumed, and consumes nothing. They must have
+// come, see Await. nil: the kernel cannot show them.
+func (r *Reader) PeekAt(dst []byte, at int) []byte {
+	if r.err != nil || at < 0 || at+len(dst) > r.left {
+		return nil
+	}
+	n := 0
+	if at < r.Buffered() {
+		n = copy(dst, r.buf[r.pos+at:r.end])
+	}
+	if n < len(dst) && (r.tcp == nil || !r.arrival.peek(r.tcp, dst[n:], at+n-r.Buffered())) {
+		return nil
+	}
+	return dst
+}
+
 // RequestHeader shows the header of the current frame and consumes nothing: BodyOffset bytes of it may be copied or
 // skipped. The client id is a view.
 func (r *Reader) RequestHeader(h *Headers) (RequestHeader, error) {
