@@ -87,14 +87,14 @@ func newEngine(cfg config.VirtualCluster, ups map[string]*upstream, names []stri
 		Clusters: clusters, Topics: e.topics, Groups: e.groups,
 		Limits: proxy.Limits{FrameBytes: opts.Limits.FrameBytes, ConnectionBytes: opts.Limits.ConnectionBytes, Connections: opts.Limits.Connections},
 		Memory: opts.Memory, DrainTimeout: opts.Cutover.DrainTimeout,
-		SaveGroups: e.saveGroups, Metrics: opts.Metrics, Log: e.log,
+		SaveGroups: e.saveGroups, Metrics: opts.Metrics, Log: opts.Log,
 	})
 	if err != nil {
 		return nil, err
 	}
 	e.driver = cutover.New(cutover.Config{
 		VirtualCluster: cfg.Name, Records: e.store, Archive: e.store, Gate: e.proxy, Groups: groupSeam{e}, Flow: flowSeam{e},
-		Site: siteSeam{e}, Router: routerSeam{e}, MaxPause: opts.Cutover.MaxPause, Metrics: opts.Metrics.Cutover(cfg.Name), Log: e.log,
+		Site: siteSeam{e}, Router: routerSeam{e}, MaxPause: opts.Cutover.MaxPause, Metrics: opts.Metrics.Cutover(cfg.Name), Log: opts.Log,
 	})
 	return e, nil
 }
@@ -283,6 +283,7 @@ func (e *Engine) watch(ctx context.Context) {
 	tick := time.NewTicker(e.opts.WatchInterval)
 	defer tick.Stop()
 	touched := time.Now()
+	e.growIdentity(ctx) // a cluster that was down at the first start
 	for {
 		select {
 		case <-ctx.Done():

@@ -103,6 +103,42 @@ func TestAStandbyThatComesUpLaterIsTakenIn(t *testing.T) {
 	s.cutover("green")
 }
 
+// The next start takes it in at once, not at the first look of the watch.
+func TestAStandbyThatWasDownAtTheFirstStartIsTakenInAtTheNext(t *testing.T) {
+	s := newSite(t)
+	port, err := testkit.FreePorts(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	serve := func() (stop func()) {
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() {
+			done <- Serve(ctx, s.config(s.blue.ListenAddrs()[0], fmt.Sprintf("127.0.0.1:%d", port)), Options{WatchInterval: time.Hour, Log: zerolog.New(s.log)})
+		}()
+		return func() { cancel(); <-done }
+	}
+	stop := serve()
+	s.await("the standby is not missed", func(vc admin.VirtualClusterStatus) bool { return vc.Generation == 1 && vc.Health == admin.Yellow })
+	stop()
+	late, err := testkit.StartKafka(1, "late", kfake.Ports(port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer late.Close()
+	defer serve()()
+	s.await("the standby is not taken in", func(vc admin.VirtualClusterStatus) bool { return vc.Health == admin.Green })
+	testkit.Eventually(t, 10*time.Second, "it is possible to move there", func() bool {
+		id, err := s.client.StartCutover(t.Context(), admin.CutoverOrder{To: "green", DryRun: true})
+		if err != nil {
+			return false
+		}
+		var last admin.Cutover
+		err = s.client.Events(t.Context(), id, func(c admin.Cutover) bool { last = c; return true })
+		return err == nil && last.Phase == "Done"
+	})
+}
+
 func TestReadinessSaysWhyNobodyIsServed(t *testing.T) {
 	s := newSite(t)
 	blue := s.blue.ListenAddrs()[0]
