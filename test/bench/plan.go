@@ -109,6 +109,15 @@ type Plan struct {
 	Scenarios map[Phase][]Scenario
 }
 
+// rounds is how often a scenario is measured. At low load what is added is small beside how much the rest differs from one moment to
+// the next.
+func (p *Plan) rounds(s Scenario) int {
+	if s.Load == lowLoad {
+		return 2 * p.Rounds
+	}
+	return p.Rounds
+}
+
 func planFor(name, only string) (*Plan, error) {
 	var p *Plan
 	switch name {
@@ -148,7 +157,7 @@ func defaultPlan() *Plan {
 	}
 	after := []Scenario{before[0], before[1], before[3], before[4], before[8], before[9]}
 	return &Plan{
-		Name: "default", Rounds: 3, MicroRounds: 3, Warmup: 500 * time.Millisecond, Window: 2 * time.Second, LatencyWindow: 3500 * time.Millisecond,
+		Name: "default", Rounds: 3, MicroRounds: 3, Warmup: 500 * time.Millisecond, Window: 2 * time.Second, LatencyWindow: 2500 * time.Millisecond,
 		FillBytes: 800 << 20, Limit: 14*time.Minute + 30*time.Second, Spare: 20 * time.Second,
 		Scenarios: map[Phase][]Scenario{Before: before, BeforeTLS: {before[0], before[4], before[8]}, After: after},
 	}
@@ -199,7 +208,7 @@ func (p *Plan) measuring() time.Duration {
 			if s.Work == load.Latency {
 				each = start + p.Warmup + p.LatencyWindow
 			}
-			total += each * time.Duration(p.Rounds*len(phase.variants()))
+			total += each * time.Duration(p.rounds(s)*len(phase.variants()))
 		}
 	}
 	return total

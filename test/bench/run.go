@@ -337,7 +337,7 @@ func (b *bencher) scenario(ctx context.Context, phase Phase, s Scenario, endpoin
 		}
 	}
 	b.progress("%s: %s", phase, s)
-	for round := range b.plan.Rounds {
+	for round := range b.plan.rounds(s) {
 		for _, e := range endpoints {
 			sample, err := b.measure(ctx, phase, s, e)
 			if err != nil && ctx.Err() == nil { // once more: a leader may have moved

@@ -51,7 +51,7 @@ func (r *Report) print(out io.Writer) {
 	fmt.Fprintf(out, "\n`%s` at %s, %s, %.0f s", r.Command, r.Commit, r.StartedAt.Format("2006-01-02"), r.Seconds)
 	m := r.Machine
 	fmt.Fprintf(out, "  \n%d cores (%s), %.0f GB memory, Linux %s, %s, Kafka %s  \n", m.Cores, m.CPU, m.MemoryGB, m.Kernel, m.Go, m.Kafka)
-	fmt.Fprintf(out, "%d rounds of %s (latency: %s); cells are min / median / max of the rounds, ratios are taken within a round\n", r.Rounds, r.Window, r.LatencyWindow)
+	fmt.Fprintf(out, "%d rounds of %s (latency: %s; at low load twice as many); cells are min / median / max of the rounds, ratios are taken within a round\n", r.Rounds, r.Window, r.LatencyWindow)
 	if r.Plan == "smoke" {
 		fmt.Fprintln(out, "\n**Smoke run: it shows that everything runs. The figures mean nothing.**")
 	}
