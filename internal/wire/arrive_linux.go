@@ -111,5 +111,6 @@ func (a *arrival) shown(fd uintptr) {
 	}
 	// unix.Recvfrom would allocate the sender's address.
 	n, _, errno := unix.Syscall6(unix.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(&a.dst[0])), uintptr(len(a.dst)), unix.MSG_PEEK|unix.MSG_DONTWAIT, 0, 0)
-	a.all = errno == 0 && int(n) == len(a.dst) && unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PEEK_OFF, -1) == nil
+	off := unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PEEK_OFF, -1) // else others that peek would look elsewhere
+	a.all = errno == 0 && int(n) == len(a.dst) && off == nil
 }

@@ -2,9 +2,10 @@ package wire
 
 import "sync"
 
-// BufferSize is the size in bytes of the buffer of a Reader and of a Writer. A Reader reads ahead at most this much, so
-// of a large answer at most this much passes through user space before splicing begins.
-const BufferSize = 16 << 10
+// BufferSize is the size in bytes of the buffer of a Reader and of a Writer: a request with one batch of the default size, 16 KiB, fits
+// and is read at once. A Reader reads ahead at most this much, so of a large answer at most this much passes through user space
+// before splicing begins.
+const BufferSize = 20 << 10
 
 // maxKeptBytes is the largest buffer that a pool takes back: a request of producers with batches of 1 MiB, the usual limit, and
 // what a size class adds.

@@ -111,8 +111,8 @@ type Plan struct {
 
 // rounds is how often a scenario is measured. At low load what is added is small beside how much the rest differs from one moment to
 // the next.
-func (p *Plan) rounds(s Scenario) int {
-	if s.Load == lowLoad {
+func (p *Plan) rounds(phase Phase, s Scenario) int {
+	if s.Load == lowLoad && !phase.tls() {
 		return 2 * p.Rounds
 	}
 	return p.Rounds
@@ -157,8 +157,8 @@ func defaultPlan() *Plan {
 	}
 	after := []Scenario{before[0], before[1], before[3], before[4], before[8], before[9]}
 	return &Plan{
-		Name: "default", Rounds: 3, MicroRounds: 3, Warmup: 500 * time.Millisecond, Window: 2 * time.Second, LatencyWindow: 2500 * time.Millisecond,
-		FillBytes: 800 << 20, Limit: 14*time.Minute + 30*time.Second, Spare: 20 * time.Second,
+		Name: "default", Rounds: 3, MicroRounds: 2, Warmup: 300 * time.Millisecond, Window: 2 * time.Second, LatencyWindow: 2500 * time.Millisecond,
+		FillBytes: 400 << 20, Limit: 14*time.Minute + 30*time.Second, Spare: 20 * time.Second,
 		Scenarios: map[Phase][]Scenario{Before: before, BeforeTLS: {before[0], before[4], before[8]}, After: after},
 	}
 }
@@ -208,7 +208,7 @@ func (p *Plan) measuring() time.Duration {
 			if s.Work == load.Latency {
 				each = start + p.Warmup + p.LatencyWindow
 			}
-			total += each * time.Duration(p.rounds(s)*len(phase.variants()))
+			total += each * time.Duration(p.rounds(phase, s)*len(phase.variants()))
 		}
 	}
 	return total

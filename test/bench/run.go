@@ -337,7 +337,7 @@ func (b *bencher) scenario(ctx context.Context, phase Phase, s Scenario, endpoin
 		}
 	}
 	b.progress("%s: %s", phase, s)
-	for round := range b.plan.rounds(s) {
+	for round := range b.plan.rounds(phase, s) {
 		for _, e := range endpoints {
 			sample, err := b.measure(ctx, phase, s, e)
 			if err != nil && ctx.Err() == nil { // once more: a leader may have moved
