@@ -68,7 +68,8 @@ func sampleReport() *Report {
 		r.add(Before, read, SpliceOnly, Sample{Round: round, MBps: speed * 0.8, CPUPerGB: 0.4})
 		r.add(Before, read, Product, Sample{Round: round, MBps: speed * 0.76, CPUPerGB: 0.5, PeakMB: 50})
 		r.add(Before, low, Direct, Sample{Round: round, MBps: 1, Latency: &Latency{Mean: 1, P50: 1, P99: 2, P999: 3}})
-		r.add(Before, low, Product, Sample{Round: round, MBps: 1, Latency: &Latency{Mean: 1.05, P50: 1, P99: 2.25, P999: 4}})
+		r.add(Before, low, SpliceOnly, Sample{Round: round, MBps: 1, Latency: &Latency{Mean: 1.3, P50: 1, P99: 2.2, P999: 4}})
+		r.add(Before, low, Product, Sample{Round: round, MBps: 1, Latency: &Latency{Mean: 1.35, P50: 1, P99: 2.25, P999: 4}})
 	}
 	r.add(Before, read, Product, Sample{Round: 2, Error: "broken"})
 	r.finish()
@@ -93,7 +94,8 @@ func TestGoalsAreJudged(t *testing.T) {
 	}
 	want := map[string]bool{
 		"consume throughput, before": true, "CPU per GB read, before": true, "memory, idle": true,
-		"added latency, low load, mean": true, "added latency, low load, p99": true,
+		"latency added to the relay's, low load, mean, before a cutover": true, "latency added to the relay's, low load, p99, before a cutover": true,
+		"latency added to direct, low load, mean": false, "latency added to direct, low load, p99": true,
 	}
 	for name, yes := range want {
 		if met[name] != yes {

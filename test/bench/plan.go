@@ -157,7 +157,7 @@ func defaultPlan() *Plan {
 	}
 	after := []Scenario{before[0], before[1], before[3], before[4], before[8], before[9]}
 	return &Plan{
-		Name: "default", Rounds: 3, MicroRounds: 2, Warmup: 300 * time.Millisecond, Window: 2 * time.Second, LatencyWindow: 2500 * time.Millisecond,
+		Name: "default", Rounds: 3, MicroRounds: 2, Warmup: 300 * time.Millisecond, Window: 1800 * time.Millisecond, LatencyWindow: 2500 * time.Millisecond,
 		FillBytes: 400 << 20, Limit: 14*time.Minute + 30*time.Second, Spare: 20 * time.Second,
 		Scenarios: map[Phase][]Scenario{Before: before, BeforeTLS: {before[0], before[4], before[8]}, After: after},
 	}

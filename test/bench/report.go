@@ -64,6 +64,8 @@ type Row struct {
 	P999        *Spread `json:",omitempty"`
 	AddedMean   *Spread `json:",omitempty"` // to direct in the same round, or to the relay where direct is not measured
 	AddedP99    *Spread `json:",omitempty"`
+	BeyondMean  *Spread `json:",omitempty"` // added to the relay's, in the same round
+	BeyondP99   *Spread `json:",omitempty"`
 	FailedCount int     `json:",omitempty"`
 }
 
@@ -182,6 +184,9 @@ func (row *Row) summarise(r *Report) {
 	}
 	if base != row {
 		row.AddedMean, row.AddedP99 = row.added(base, mean), row.added(base, p99)
+	}
+	if relay != row {
+		row.BeyondMean, row.BeyondP99 = row.added(relay, mean), row.added(relay, p99)
 	}
 }
 
