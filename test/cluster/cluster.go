@@ -373,6 +373,7 @@ func Dial(t testing.TB, bootstrap string, opts ...kgo.Opt) *kgo.Client {
 	base := []kgo.Opt{
 		kgo.SeedBrokers(strings.Split(bootstrap, ",")...), kgo.MetadataMinAge(50 * time.Millisecond),
 		kgo.RetryBackoffFn(func(int) time.Duration { return 50 * time.Millisecond }), kgo.DialTimeout(time.Second),
+		kgo.AlwaysRetryEOF(), // brokers come and go here, and relays before them
 	}
 	client, err := kgo.NewClient(append(base, opts...)...)
 	if err != nil {
