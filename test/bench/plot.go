@@ -5,6 +5,7 @@ import (
 	"encoding/xml"
 	"fmt"
 	"math"
+	"strings"
 
 	"github.com/switchback-proxy/switchback/test/bench/load"
 )
@@ -114,8 +115,14 @@ func (p panel) draw(c *canvas, r *Report) {
 	for i, row := range rows {
 		if i == 0 || row.Phase != rows[i-1].Phase || row.Scenario != rows[i-1].Scenario {
 			bars.y += groupGap
-			bars.text(16, bars.y+6, "", "start", row.Scenario.String())
-			bars.text(16, bars.y+20, "small", "start", string(row.Phase))
+			// What comes behind the number of clients has no room in the first line.
+			name, rest, _ := strings.Cut(row.Scenario.String(), " client, ")
+			phase := string(row.Phase)
+			if rest != "" {
+				name, phase = name+" client", rest+", "+phase
+			}
+			bars.text(16, bars.y+6, "", "start", name)
+			bars.text(16, bars.y+20, "small", "start", phase)
 			bars.y -= 4
 		}
 		p.bar(&bars, row, scale)
@@ -126,7 +133,7 @@ func (p panel) draw(c *canvas, r *Report) {
 	for i := range 5 {
 		v := top * float64(i) / 4
 		c.line("axis", scale(v), from, scale(v), bars.y+4)
-		c.text(scale(v), bars.y+18, "small", "middle", fmt.Sprintf("%.3g %s", v, p.unit))
+		c.text(scale(v), bars.y+18, "small", "middle", fmt.Sprintf("%.5g %s", v, p.unit))
 	}
 	c.Write(bars.Bytes())
 	if p.one {
