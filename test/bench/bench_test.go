@@ -260,3 +260,14 @@ func TestConfigurationOfTheProductIsValid(t *testing.T) {
 		}
 	}
 }
+
+func TestABaselineKeepsTheWorstOfItsRuns(t *testing.T) {
+	m := &Micro{Benchmarks: map[string]Cost{"a": {Ns: 10, Ratio: 1, Allocs: 2}, "b": {Ns: 10, Ratio: 1}}}
+	m.raise(&Micro{Benchmarks: map[string]Cost{"a": {Ns: 12, Ratio: 1.2, Allocs: 3}, "b": {Ns: 9, Ratio: 0.9}}})
+	if a := m.Benchmarks["a"]; a.Ratio != 1.2 || a.Ns != 12 || a.Allocs != 2 {
+		t.Errorf("slower, with an allocation by chance: %+v", a)
+	}
+	if b := m.Benchmarks["b"]; b.Ratio != 1 {
+		t.Errorf("faster: %+v", b)
+	}
+}
