@@ -46,6 +46,16 @@ func (c *rawClient) streams(x *stage, active string, req *kmsg.ProduceRequest) (
 	return asked{}, 0
 }
 
+// warm uses the connection until requests such as the one that it returns are streamed.
+func (c *rawClient) warm(x *stage, active string) *kmsg.ProduceRequest {
+	c.t.Helper()
+	req := produceTo("orders", -1, streamedBatch(-1, -1))
+	a, id := c.streams(x, active, req)
+	a.answer(c.t, a.produced(30))
+	c.receive(req, id)
+	return req
+}
+
 // produced answers for the one topic that was asked for, as the request calls it.
 func (a asked) produced(base int64) *kmsg.ProduceResponse {
 	topic := a.req.(*kmsg.ProduceRequest).Topics[0]
@@ -129,10 +139,7 @@ func TestALargeBatchGetsItsNewProducerOnTheWay(t *testing.T) {
 
 func TestWhatIsKnownOfALargeRequestIsTakenOut(t *testing.T) {
 	x, c := seamStage(t)
-	warm := produceTo("orders", -1, streamedBatch(-1, -1))
-	a, id := c.streams(x, "green", warm)
-	a.answer(t, a.produced(30))
-	c.receive(warm, id)
+	c.warm(x, "green")
 	size := string(make([]byte, streamedBytes))
 	req := produceTo("orders", -1, batchAt(0, writer, 0, 5, 5, size[:streamedBytes/5])) // known
 	last := kmsg.NewProduceRequestTopicPartition()
@@ -141,7 +148,7 @@ func TestWhatIsKnownOfALargeRequestIsTakenOut(t *testing.T) {
 	other := kmsg.NewProduceRequestTopic()
 	other.Topic, other.Partitions = "other", []kmsg.ProduceRequestTopicPartition{{Records: streamedBatch(-1, -1)}}
 	req.Topics = append(req.Topics, other)
-	a, id = c.streams(x, "green", req)
+	a, id := c.streams(x, "green", req)
 	got := a.req.(*kmsg.ProduceRequest)
 	if len(got.Topics) != 2 || len(got.Topics[0].Partitions) != 1 || len(got.Topics[1].Partitions) != 1 {
 		t.Fatalf("passed on: %d topics", len(got.Topics))
@@ -168,10 +175,7 @@ func TestWhatIsKnownOfALargeRequestIsTakenOut(t *testing.T) {
 
 func TestALargeBatchThatIsNotSentLeavesTheConnectionWhole(t *testing.T) {
 	x, c := seamStage(t)
-	warm := produceTo("orders", -1, streamedBatch(-1, -1))
-	a, id := c.streams(x, "green", warm)
-	a.answer(t, produced("orders", 30, 0))
-	c.receive(warm, id)
+	c.warm(x, "green")
 	known := produceTo("orders", -1, batchAt(0, writer, 0, 5, 5, string(make([]byte, streamedBytes/5))))
 	hidden := produceTo("switchback.secret", -1, streamedBatch(-1, -1))
 	for i := range 3 {
@@ -192,10 +196,7 @@ func TestALargeBatchThatIsNotSentLeavesTheConnectionWhole(t *testing.T) {
 func TestALargeHeldBatchOfAGoneClientIsDropped(t *testing.T) {
 	x := newStage(t, nil)
 	c := x.connect()
-	req := produceTo("orders", -1, streamedBatch(-1, -1))
-	a, id := c.streams(x, "blue", req)
-	a.answer(t, produced("orders", 30, 0))
-	c.receive(req, id)
+	req := c.warm(x, "blue")
 	x.p.gate.hold()
 	c.send(req)
 	testkit.Eventually(t, time.Second, "the call is held", func() bool { return x.p.gate.standing.Load() == 1 })
@@ -216,10 +217,7 @@ func TestALargeHeldBatchOfAGoneClientIsDropped(t *testing.T) {
 func TestABrokerThatDiesInALargeBatchEndsTheSession(t *testing.T) {
 	x := newStage(t, nil)
 	c := x.connect()
-	req := produceTo("orders", -1, streamedBatch(-1, -1))
-	a, id := c.streams(x, "blue", req)
-	a.answer(t, produced("orders", 30, 0))
-	c.receive(req, id)
+	req := c.warm(x, "blue")
 	c.send(req)
 	x.brokers["blue"].next(kmsg.Produce)
 	x.brokers["blue"].cut()

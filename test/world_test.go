@@ -125,6 +125,7 @@ func (w *world) start(t *testing.T, run *clients.Run, bootstrap string, rate int
 	for _, library := range []clients.Library{clients.Java, clients.Rdkafka, clients.Franz} {
 		c.producers = append(c.producers, run.Producer(library, clients.Producer{
 			Bootstrap: bootstrap, Topics: []string{orders}, Partitions: int(w.partitions), Rate: max(1, rate/3),
+			Size: size(t, "VALUE_BYTES", 100, 100), // from 80 KiB on requests are streamed
 		}))
 	}
 	c.waitAcks(t, 200)
