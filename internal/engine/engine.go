@@ -254,22 +254,30 @@ func (e *Engine) firstState(ctx context.Context, s control.Snapshot) (control.St
 		_, err := active.health()
 		return s.State, fmt.Errorf("the first start needs the active cluster %s: %s (%w)", e.cfg.Active, s.Assumed, err)
 	}
-	id, _, err := completeIdentity(ctx, control.Identity{}, active)
+	id, _, err := completeIdentity(ctx, control.Identity{}, active) // its error, and its cluster id
 	if err != nil {
 		return s.State, err
 	}
-	if full, _, err := completeIdentity(ctx, id, e.clusters[e.cfg.Standby]); err == nil { // else by watch
-		id = full
-	}
+	id, _, _ = e.identityNow(ctx, id) // what fails is asked again by watch
 	st := control.State{VirtualCluster: e.cfg.Name, Generation: 1, Active: e.cfg.Active, Standby: e.cfg.Standby, Phase: control.Idle, Identity: id}
 	return st, e.store.Save(ctx, st)
 }
 
-// knownState checks a record against the configuration.
-func (e *Engine) knownState(_ context.Context, s control.Snapshot) (control.Snapshot, error) {
+// knownState checks a record against the configuration, and adds what an earlier process could not learn of a cluster.
+func (e *Engine) knownState(ctx context.Context, s control.Snapshot) (control.Snapshot, error) {
 	for _, name := range []string{s.State.Active, s.State.Standby} {
 		if e.clusters[name] == nil {
 			return s, fatal{fmt.Errorf("the control record is about clusters %s and %s; the configuration has %s and %s: names of clusters may not change", s.State.Active, s.State.Standby, e.cfg.Active, e.cfg.Standby)}
+		}
+	}
+	if !s.State.Phase.Running() { // else the record is the cutover's
+		id, added, _ := e.identityNow(ctx, s.State.Identity) // what fails is asked again by watch
+		if len(added) > 0 {
+			s.State.Identity = id
+			if err := e.store.Save(ctx, s.State); err != nil {
+				return s, err
+			}
+			e.log.Info().Strs(obs.KeyCluster, added).Msg("brokers added")
 		}
 	}
 	if n := nodeCount(s.State.Identity); n > e.cfg.BrokerPorts.Count {
@@ -278,20 +286,38 @@ func (e *Engine) knownState(_ context.Context, s control.Snapshot) (control.Snap
 	return s, nil
 }
 
+// identityNow adds what the clusters that answer can tell; added are those that told something new.
+func (e *Engine) identityNow(ctx context.Context, id control.Identity) (out control.Identity, added []string, err error) {
+	var errs []error
+	for _, name := range []string{e.cfg.Active, e.cfg.Standby} {
+		u := e.clusters[name]
+		if _, err := u.health(); err != nil {
+			continue
+		}
+		next, changed, err := completeIdentity(ctx, id, u)
+		errs = append(errs, err)
+		if changed {
+			id, added = next, append(added, name)
+		}
+	}
+	return id, added, errors.Join(errs...)
+}
+
 // watch keeps the view of both clusters fresh until ctx ends.
 func (e *Engine) watch(ctx context.Context) {
-	tick := time.NewTicker(e.opts.WatchInterval)
-	defer tick.Stop()
 	touched := time.Now()
-	e.growIdentity(ctx) // a cluster that was down at the first start
-	for {
+	for wait := firstWait; ; {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-time.After(wait):
 		}
+		wait = e.opts.WatchInterval
 		_ = e.pingAll(ctx) // Status and Inspect say it
-		e.growIdentity(ctx)
+		if err := e.growIdentity(ctx); err != nil {
+			e.log.Warn().Err(err).Msg("new brokers are not recorded yet")
+			wait = min(wait, firstWait)
+		}
 		e.dropGone(ctx)
 		if time.Since(touched) > touchInterval {
 			if err := e.driver.Amend(ctx, func(*control.State) bool { return true }); err == nil {
@@ -301,25 +327,18 @@ func (e *Engine) watch(ctx context.Context) {
 	}
 }
 
-// growIdentity adds brokers that are new, and a second cluster that was down at the first start.
-func (e *Engine) growIdentity(ctx context.Context) {
-	for _, name := range []string{e.cfg.Active, e.cfg.Standby} {
-		u := e.clusters[name]
-		if _, err := u.health(); err != nil {
-			continue
-		}
-		id, changed, err := completeIdentity(ctx, e.current().State.Identity, u)
-		if err != nil || !changed {
-			continue
-		}
-		err = e.driver.Amend(ctx, func(st *control.State) bool { st.Identity = id; return true })
-		if err != nil {
-			e.log.Warn().Err(err).Str(obs.KeyCluster, name).Msg("new brokers are not recorded yet")
-			continue
-		}
-		e.showIdentity(id)
-		e.log.Info().Str(obs.KeyCluster, name).Int(obs.KeyCount, len(id.Nodes[name])).Msg("brokers added")
+// growIdentity records and shows brokers that are new, and a cluster that was down at the start.
+func (e *Engine) growIdentity(ctx context.Context) error {
+	id, added, err := e.identityNow(ctx, e.current().State.Identity)
+	if len(added) == 0 {
+		return err
 	}
+	if err := e.driver.Amend(ctx, func(st *control.State) bool { st.Identity = id; return true }); err != nil {
+		return err
+	}
+	e.showIdentity(id)
+	e.log.Info().Strs(obs.KeyCluster, added).Msg("brokers added")
+	return err
 }
 
 // showIdentity publishes the current route with another identity, if every virtual node of it has a listener.

@@ -101,6 +101,9 @@ func (e *Engine) health(s admin.VirtualClusterStatus, flow *replicator.Flow) (he
 	if probing {
 		return admin.Yellow, "some partitions are not copied yet", "they are being recovered"
 	}
+	if st := e.current().State; len(st.Identity.Nodes[st.Standby]) == 0 {
+		return admin.Yellow, fmt.Sprintf("the brokers and versions of %s are not known yet", st.Standby), "they are asked for as soon as it answers; a move has to wait"
+	}
 	if n := nodeCount(e.current().State.Identity); n > e.listening() {
 		return admin.Yellow, fmt.Sprintf("there are %d brokers now, %d have a listener", n, e.listening()), "restart this process before the next move"
 	}
