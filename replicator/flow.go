@@ -216,7 +216,7 @@ func (f *Flow) prepare(ctx context.Context) error {
 }
 
 func (f *Flow) tryPrepare(ctx context.Context) error {
-	if err := errors.Join(f.source.refresh(ctx), f.target.refresh(ctx)); err != nil {
+	if err := f.refresh(ctx); err != nil {
 		return err
 	}
 	replication := f.cfg.ReplicationFactor
@@ -240,6 +240,17 @@ func (f *Flow) tryPrepare(ctx context.Context) error {
 	return nil
 }
 
+// refresh looks at both clusters at once.
+func (f *Flow) refresh(ctx context.Context) error {
+	var errs [2]error
+	var both sync.WaitGroup
+	for i, c := range []*cluster{f.source, f.target} {
+		both.Go(func() { errs[i] = c.refresh(ctx) })
+	}
+	both.Wait()
+	return errors.Join(errs[:]...)
+}
+
 func (f *Flow) setFatal(err error) {
 	f.mu.Lock()
 	f.fatal = err
@@ -260,7 +271,7 @@ func (f *Flow) watch(ctx context.Context) {
 		case <-f.source.kicked:
 		case <-f.target.kicked:
 		}
-		err := errors.Join(f.source.refresh(ctx), f.target.refresh(ctx))
+		err := f.refresh(ctx)
 		if err == nil && full {
 			err = f.discover(ctx)
 		}

@@ -123,3 +123,82 @@ func TestASealThatGoesBackCopiesOn(t *testing.T) {
 	p.copied(r)
 	p.exact(r, p.blue, p.green, "orders", 0)
 }
+
+func TestAPreparedSealTakesTheEpochThatWasPrepared(t *testing.T) {
+	p := newPair(t)
+	p.blue.create(t, "orders", 2, nil)
+	r := p.start(p.config(p.blue, p.green))
+	p.blue.produce(t, "orders", 0, 0, 3, time.Now())
+	p.copied(r)
+	prepared := p.prepareSeal(r)
+	if len(prepared) != len(r.slots) {
+		t.Fatalf("%d slots of %d are prepared", len(prepared), len(r.slots))
+	}
+	if _, err := r.Seal(p.ctx); err != nil {
+		t.Fatal(err)
+	}
+	for i, s := range r.slots {
+		if got := s.ownerNow(); got != prepared[i] {
+			t.Errorf("slot %d is sealed by %+v, %+v was prepared", i, got, prepared[i])
+		}
+	}
+	r.Unseal()
+	p.blue.produce(t, "orders", 0, 3, 3, time.Now())
+	p.copied(r)
+	p.exact(r, p.blue, p.green, "orders", 0)
+}
+
+// The brokers here refuse the old epoch at once, which Apache Kafka does not: then a prepared seal must not stop the copying.
+func TestWhatComesBetweenAPreparedSealAndTheSealIsCopied(t *testing.T) {
+	takeOver := func(p *pair, r *running) {
+		for _, s := range r.slots {
+			if err := (&reign{slot: s, flow: r.Flow}).own(p.ctx); err != nil {
+				p.t.Fatal(err)
+			}
+		}
+	}
+	for name, between := range map[string]func(*pair, *running){
+		"records":         func(p *pair, _ *running) { p.blue.produce(p.t, "orders", 0, 100, 3, time.Now()) },
+		"a new topic":     func(p *pair, _ *running) { p.blue.create(p.t, "late", 4, nil) },
+		"another owner":   takeOver,
+		"prepared again":  func(p *pair, r *running) { p.prepareSeal(r) },
+		"it goes back":    func(_ *pair, r *running) { r.Unseal() },
+		"all of the kind": func(p *pair, r *running) { p.blue.create(p.t, "late", 4, nil); r.Unseal(); p.prepareSeal(r); takeOver(p, r) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPair(t)
+			p.blue.create(t, "orders", 2, nil)
+			r := p.start(p.config(p.blue, p.green))
+			p.blue.produce(t, "orders", 0, 0, 3, time.Now())
+			p.copied(r)
+			p.prepareSeal(r)
+			between(p, r)
+			p.copied(r)
+			if _, err := r.Seal(p.ctx); err != nil {
+				t.Fatal(err)
+			}
+			p.exact(r, p.blue, p.green, "orders", 0)
+			r.Unseal()
+			p.blue.produce(t, "orders", 0, 200, 3, time.Now())
+			p.copied(r)
+			p.exact(r, p.blue, p.green, "orders", 0)
+		})
+	}
+}
+
+// prepareSeal returns the owners that were prepared, of all slots that did not begin a new reign meanwhile.
+func (p *pair) prepareSeal(r *running) []journal.Owner {
+	p.t.Helper()
+	if err := r.PrepareSeal(p.ctx); err != nil {
+		p.t.Fatal(err)
+	}
+	var out []journal.Owner
+	for _, s := range r.slots {
+		s.mu.Lock()
+		if s.ahead != nil {
+			out = append(out, s.ahead.owner)
+		}
+		s.mu.Unlock()
+	}
+	return out
+}

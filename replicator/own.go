@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -83,27 +84,59 @@ func (r *reign) own(ctx context.Context) error {
 	return nil
 }
 
-// fence writes our marker, an abort, to the partitions, and to the journal's if so asked: they are in a transaction that has
-// no records. Partitions that the coordinator does not know are left out and returned.
-func (r *reign) fence(ctx context.Context, pumps []*pump, withJournal bool) (unknown map[*pump]bool, err error) {
-	unknown = map[*pump]bool{}
-	if len(pumps) == 0 && !withJournal {
-		return unknown, nil
+// prepareSeal does the first half of the next reign's fence while this one goes on. That it cannot be done is no error: the
+// seal does it.
+func (s *slot) prepareSeal(ctx context.Context) {
+	s.gate.RLock() // no other fence of the slot is under way
+	defer s.gate.RUnlock()
+	r := &reign{slot: s, flow: s.flow}
+	var pumps []*pump
+	for _, p := range s.members() {
+		if r.canFence(p) {
+			pumps = append(pumps, p)
+		}
 	}
-	for {
-		bad, err := r.addPartitions(ctx, pumps, unknown, withJournal)
-		if err != nil {
-			return nil, err
+	begun := &ahead{} // from here on the epoch of this reign may not be the coordinator's
+	s.mu.Lock()
+	s.ahead = begun
+	s.mu.Unlock()
+	err := r.own(ctx)
+	a := &ahead{owner: r.owner}
+	if err == nil {
+		var unknown map[*pump]bool
+		if unknown, err = r.include(ctx, pumps, nil, true); err == nil {
+			a.pumps = map[*pump]bool{}
+			for _, p := range without(pumps, unknown) {
+				a.pumps[p] = true
+			}
 		}
-		if len(bad) == 0 {
-			break
-		}
-		for p := range bad {
-			unknown[p] = true
-		}
-		if len(unknown) == len(pumps) && !withJournal {
-			return unknown, nil
-		}
+	}
+	s.mu.Lock()
+	if s.ahead == begun { // else there is a new reign, with an epoch of its own
+		s.ahead = a
+	}
+	s.mu.Unlock()
+	if err != nil {
+		s.log.Debug().Err(err).Msg("the fence of the seal is not prepared")
+	}
+}
+
+func (s *slot) isAhead() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ahead != nil
+}
+
+// fence writes our marker, an abort, to the partitions, and to the journal's if so asked: they are in a transaction that has
+// no records. included are in it already, the journal's then as well. Partitions that the coordinator does not know are left
+// out and returned.
+func (r *reign) fence(ctx context.Context, pumps []*pump, included map[*pump]bool, withJournal bool) (unknown map[*pump]bool, err error) {
+	if len(pumps) == 0 && !withJournal {
+		return nil, nil
+	}
+	unknown, err = r.include(ctx, pumps, included, withJournal && included == nil)
+	if err != nil || (len(unknown) == len(pumps) && !withJournal) {
+		return unknown, err
 	}
 	req := kmsg.NewPtrEndTxnRequest()
 	req.TransactionalID, req.ProducerID, req.ProducerEpoch = r.txnID(), r.owner.ID, r.owner.Epoch
@@ -116,9 +149,29 @@ func (r *reign) fence(ctx context.Context, pumps []*pump, withJournal bool) (unk
 	})
 }
 
-// addPartitions puts the partitions into the transaction. bad are those that the coordinator does not know; then none was
-// added.
-func (r *reign) addPartitions(ctx context.Context, pumps []*pump, without map[*pump]bool, withJournal bool) (bad map[*pump]bool, err error) {
+// include puts the partitions into the transaction that are not in it yet. unknown are those that the coordinator does not know.
+func (r *reign) include(ctx context.Context, pumps []*pump, included map[*pump]bool, withJournal bool) (unknown map[*pump]bool, err error) {
+	unknown = map[*pump]bool{}
+	for {
+		var missing []*pump
+		for _, p := range pumps {
+			if !included[p] && !unknown[p] {
+				missing = append(missing, p)
+			}
+		}
+		if len(missing) == 0 && !withJournal {
+			return unknown, nil
+		}
+		bad, err := r.addPartitions(ctx, missing, withJournal)
+		if err != nil || len(bad) == 0 {
+			return unknown, err
+		}
+		maps.Copy(unknown, bad)
+	}
+}
+
+// addPartitions puts partitions into the transaction. bad are those that the coordinator does not know; then none was added.
+func (r *reign) addPartitions(ctx context.Context, pumps []*pump, withJournal bool) (bad map[*pump]bool, err error) {
 	req := kmsg.NewPtrAddPartitionsToTxnRequest()
 	req.TransactionalID, req.ProducerID, req.ProducerEpoch = r.txnID(), r.owner.ID, r.owner.Epoch
 	at := map[string]int{}
@@ -135,10 +188,8 @@ func (r *reign) addPartitions(ctx context.Context, pumps []*pump, without map[*p
 	}
 	byName := map[sentPartition]*pump{}
 	for _, p := range pumps {
-		if !without[p] {
-			add(p.target, p.tp.Partition)
-			byName[sentPartition{p.target, p.tp.Partition}] = p
-		}
+		add(p.target, p.tp.Partition)
+		byName[sentPartition{p.target, p.tp.Partition}] = p
 	}
 	if withJournal {
 		add(journal.Topic(r.flow.cfg.From, r.flow.cfg.To), r.slot.n)

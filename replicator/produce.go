@@ -42,7 +42,7 @@ const (
 type outcome struct {
 	base  int64
 	epoch translate.RealEpoch // the leader's, as far as known when it was sent
-	err   error               // fenceAnew, lostSlot, refused, or the end of ctx
+	err   error               // fenceAnew, lostSlot, errAhead, refused, or the end of ctx
 }
 
 // produce sends one batch to its leader until the outcome is known. Resent are the same bytes, before anything new of the
@@ -66,6 +66,9 @@ func (s *slot) produce(ctx context.Context, d delivery, look look, repeat repeat
 			r := s.flow.sender.send(ctx, node, d)
 			s.gate.RUnlock()
 			done, err := judgeAnswer(r, repeat)
+			if !done && s.isAhead() && minds(r.code) {
+				err = errAhead
+			}
 			if done || err != nil {
 				return outcome{r.base, epoch, err}
 			}
@@ -89,6 +92,16 @@ var notWritten = []*kerr.Error{
 var mayBeWritten = []*kerr.Error{
 	kerr.RequestTimedOut, kerr.NotEnoughReplicasAfterAppend, kerr.KafkaStorageError, kerr.NetworkException,
 	kerr.UnknownServerError, kerr.ReplicaNotAvailable,
+}
+
+// minds says that a broker refuses what a slot writes while the next fence is prepared. Apache Kafka does not before the marker;
+// others are free to.
+func minds(code int16) bool {
+	switch code {
+	case kerr.InvalidProducerEpoch.Code, kerr.ProducerFenced.Code, kerr.InvalidTxnState.Code, kerr.ConcurrentTransactions.Code:
+		return true
+	}
+	return false
 }
 
 // judgeAnswer says whether a batch is in, or why it will not be; neither: send it again.

@@ -12,26 +12,44 @@ import (
 	"github.com/switchback-proxy/switchback/translate"
 )
 
-// recover fences the slot, replays its journal partition and brings each of its partitions up to our marker. What it found is
-// settled before it returns.
-func (r *reign) recover(ctx context.Context, kept remains) error {
+// recover owns and fences the slot, replays its journal partition and brings each of its partitions up to our marker. It
+// returns the pumps to settle: the caller has to, before anything is claimed.
+func (r *reign) recover(ctx context.Context, kept remains, ahead *ahead) ([]*pump, error) {
+	pumps, err := r.ownAndFence(ctx, ahead)
+	if err != nil {
+		return nil, err
+	}
+	r.took.step("fence")
+	if err := r.replay(ctx, kept); err != nil {
+		return nil, err
+	}
+	r.took.step("replay")
+	r.startAppender(ctx)
+	return r.bring(ctx, pumps)
+}
+
+// ownAndFence returns the pumps that it fenced. It takes up what was prepared, if that still holds.
+func (r *reign) ownAndFence(ctx context.Context, ahead *ahead) ([]*pump, error) {
 	var pumps []*pump
 	for _, p := range r.slot.members() {
 		if r.canFence(p) {
 			pumps = append(pumps, p)
 		}
 	}
-	unknown, err := r.fence(ctx, pumps, true)
-	if err != nil {
-		return err
+	if ahead != nil {
+		r.owner = ahead.owner
+		unknown, err := r.fence(ctx, pumps, ahead.pumps, true)
+		if err == nil || ctx.Err() != nil {
+			return without(pumps, unknown), err
+		}
+		r.slot.log.Debug().Err(err).Msg("what was prepared of the fence does not hold any more")
 	}
-	r.took.step("fence")
-	if err := r.replay(ctx, kept); err != nil {
-		return err
+	if err := r.own(ctx); err != nil {
+		return nil, err
 	}
-	r.took.step("replay")
-	r.startAppender(ctx)
-	return r.bring(ctx, without(pumps, unknown))
+	r.took.step("own")
+	unknown, err := r.fence(ctx, pumps, nil, true)
+	return without(pumps, unknown), err
 }
 
 // join does the same for pumps that come later, while the others run.
@@ -40,14 +58,22 @@ func (r *reign) join(ctx context.Context, pumps []*pump) error {
 	if err != nil {
 		return err
 	}
-	return r.bring(ctx, without(pumps, unknown))
+	brought, err := r.bring(ctx, without(pumps, unknown))
+	if err != nil {
+		return err
+	}
+	return r.settleAll(ctx, brought)
 }
 
-// fenceAlone fences some partitions while the others of the slot are not written: they must not see our transaction.
+// fenceAlone fences some partitions while the others of the slot are not written: they must not see our transaction. Its
+// error is errAhead if the epoch of this reign is not the coordinator's any more.
 func (r *reign) fenceAlone(ctx context.Context, pumps []*pump) (map[*pump]bool, error) {
 	r.slot.gate.Lock()
 	defer r.slot.gate.Unlock()
-	return r.fence(ctx, pumps, false)
+	if r.slot.isAhead() {
+		return nil, errAhead
+	}
+	return r.fence(ctx, pumps, nil, false)
 }
 
 func without(pumps []*pump, unknown map[*pump]bool) []*pump {
@@ -101,8 +127,8 @@ type recovery struct {
 	lost    bool // the log lost its tail
 }
 
-// bring brings partitions up to our marker, which was just written to them, and settles them.
-func (r *reign) bring(ctx context.Context, pumps []*pump) error {
+// bring brings partitions up to our marker, which was just written to them, and returns those that have to be settled.
+func (r *reign) bring(ctx context.Context, pumps []*pump) ([]*pump, error) {
 	var all []*recovery
 	for _, p := range pumps {
 		part, trouble := r.partition(ctx, p)
@@ -116,7 +142,7 @@ func (r *reign) bring(ctx context.Context, pumps []*pump) error {
 		all = append(all, rec)
 	}
 	if err := r.read(ctx, all); err != nil {
-		return err
+		return nil, err
 	}
 	r.took.step("read")
 	for _, rec := range all {
@@ -133,7 +159,7 @@ func (r *reign) bring(ctx context.Context, pumps []*pump) error {
 			brought = append(brought, rec.pump)
 		}
 	}
-	return r.settleAll(ctx, brought)
+	return brought, nil
 }
 
 // mark writes a marker of ours behind what a pump wrote, and reads it back. The pump's own goroutine calls it.

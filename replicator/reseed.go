@@ -34,7 +34,7 @@ func (f *Flow) Reseed(ctx context.Context, topic string) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(f.source.refresh(ctx), f.target.refresh(ctx)); err != nil {
+	if err := f.refresh(ctx); err != nil {
 		return err
 	}
 	if err := f.discover(ctx); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -48,7 +49,7 @@ func (f *Flow) Refresh(ctx context.Context) error {
 	if err := f.begun(ctx); err != nil {
 		return err
 	}
-	if err := errors.Join(f.source.refresh(ctx), f.target.refresh(ctx)); err != nil {
+	if err := f.refresh(ctx); err != nil {
 		return journal.Cause(ctx, err)
 	}
 	if err := f.discover(ctx); err != nil {
@@ -93,12 +94,14 @@ func (f *Flow) Ends(ctx context.Context) (map[journal.TP]End, error) {
 	for _, p := range f.allPumps() {
 		pumps[sentPartition{p.source, p.tp.Partition}] = p
 	}
-	high, epochs, err := f.listEnds(ctx, pumps, 0)
-	if err != nil {
-		return nil, err
-	}
-	stable, _, err := f.listEnds(ctx, pumps, 1)
-	if err != nil {
+	var high, stable map[sentPartition]translate.Physical
+	var epochs map[sentPartition]translate.RealEpoch
+	var errs [2]error
+	var both sync.WaitGroup
+	both.Go(func() { high, epochs, errs[0] = f.listEnds(ctx, pumps, 0) })
+	both.Go(func() { stable, _, errs[1] = f.listEnds(ctx, pumps, 1) })
+	both.Wait()
+	if err := errors.Join(errs[:]...); err != nil {
 		return nil, err
 	}
 	out := make(map[journal.TP]End, len(pumps))
@@ -194,6 +197,21 @@ func (p *pump) standing() (translate.Virtual, *trouble) {
 		return -1, p.anyTrouble()
 	}
 	return p.part.Frontier(), p.anyTrouble()
+}
+
+// PrepareSeal does the half of Seal's fences that stops nothing, so that Seal takes less time. Unseal ends it as well. It is to
+// be followed by one of them soon: a coordinator ends a transaction that stays open for txnTimeoutMillis, and then the slots
+// are owned anew.
+func (f *Flow) PrepareSeal(ctx context.Context) error {
+	if err := f.begun(ctx); err != nil {
+		return err
+	}
+	var all sync.WaitGroup
+	for _, s := range f.slots {
+		all.Go(func() { s.prepareSeal(ctx) })
+	}
+	all.Wait()
+	return context.Cause(ctx)
 }
 
 // Seal stops all pumps, fences all slots anew, reads the markers and settles what is in the logs. From its return on nothing

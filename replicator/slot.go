@@ -36,7 +36,8 @@ type slot struct {
 	reigned chan struct{}           // done of the last reign
 	abandon context.CancelCauseFunc // ends the present reign; nil if there is none
 	owner   journal.Owner
-	trouble error // why the slot is not owned; nil if it is
+	ahead   *ahead // half of the fence of the next reign; nil: none
+	trouble error  // why the slot is not owned; nil if it is
 }
 
 type mode uint8
@@ -46,7 +47,17 @@ const (
 	sealed       // fenced anew, and nothing is written
 )
 
-// remains says that the pumps' partitions are what the journal says, settled, up to a place in it.
+// ahead is the half of a fence that stops nothing: the next epoch of the slot, and a transaction over its partitions that only
+// waits for its end. Until then the reign before it goes on, as a zombie may, but can fence nothing.
+type ahead struct {
+	owner journal.Owner  // zero: not known
+	pumps map[*pump]bool // in the transaction, with the journal's partition; nil: there is none
+}
+
+// errAhead ends a reign because it has to fence, and its successor has the epoch for that.
+var errAhead = errors.New("the slot is fenced anew, because the fence of its seal was prepared")
+
+// remains says that the pumps' partitions are what the journal says up to a place in it.
 type remains struct {
 	valid    bool
 	owner    journal.Owner
@@ -65,7 +76,7 @@ var errMode = errors.New("the slot changes its mode")
 
 // orderly: the reign ended because we wanted it to.
 func orderly(err error) bool {
-	return errors.Is(err, errMode) || errors.Is(err, errTouch) || errors.Is(err, errReseed)
+	return errors.Is(err, errMode) || errors.Is(err, errTouch) || errors.Is(err, errReseed) || errors.Is(err, errAhead)
 }
 
 func newSlot(f *Flow, n int32) *slot {
@@ -109,7 +120,7 @@ func (s *slot) members() []*pump {
 func (s *slot) set(m mode) <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.mode == copying && m == copying {
+	if s.mode == copying && m == copying && s.ahead == nil {
 		return s.done
 	}
 	s.mode, s.done = m, make(chan struct{}) // sealing again is fencing again
@@ -182,8 +193,8 @@ func (s *slot) reign(parent context.Context) error {
 	defer abandon(nil)
 	s.mu.Lock()
 	s.abandon = abandon
-	mode, done := s.mode, s.done
-	s.reigned = done
+	mode, done, ahead := s.mode, s.done, s.ahead
+	s.reigned, s.ahead = done, nil
 	s.mu.Unlock()
 	for _, p := range s.members() {
 		p.probe()
@@ -197,21 +208,34 @@ func (s *slot) reign(parent context.Context) error {
 	s.kept = remains{}
 	r := &reign{slot: s, flow: s.flow, lose: abandon, running: map[*pump]bool{}, took: newSteps()}
 	defer r.stopAppender()
-	if err := r.own(ctx); err != nil {
+	if mode == copying || ahead != nil && ahead.owner == (journal.Owner{}) {
+		ahead = nil // it may be old, or came to nothing
+	}
+	pumps, err := r.recover(ctx, kept, ahead)
+	if err != nil {
 		return journal.Cause(ctx, err)
 	}
-	r.took.step("own")
-	if err := r.recover(ctx, kept); err != nil {
+	if mode == sealed { // who waits for the seal need not wait for the settled records: nothing is claimed before the next ones
+		r.begun(done)
+	}
+	if err := r.settleAll(ctx, pumps); err != nil {
 		return journal.Cause(ctx, err)
 	}
 	r.took.step("settle")
+	if mode == copying {
+		r.begun(done)
+	}
 	s.log.Debug().Int("partitions", len(r.running)).Object("millis", r.took).Msg("slot is owned")
-	s.setTrouble(nil)
+	return r.hold(ctx, mode)
+}
+
+// begun tells who waits that the slot is fenced and recovered.
+func (r *reign) begun(done chan struct{}) {
+	r.slot.setTrouble(nil)
 	if !closed(done) {
 		close(done)
 	}
-	s.flow.progress.signal()
-	return r.hold(ctx, mode)
+	r.flow.progress.signal()
 }
 
 func closed(c chan struct{}) bool {
@@ -255,7 +279,11 @@ func (r *reign) hold(ctx context.Context, m mode) error {
 	stopPumps()
 	r.wg.Wait()
 	cause := context.Cause(ctx)
-	if orderly(cause) || errors.Is(cause, context.Canceled) {
+	switch {
+	case errors.Is(cause, errMode) && r.slot.isSealed(): // it settles behind its fence, when nobody waits for it
+		r.slot.kept = remains{valid: true, owner: r.owner}
+	case errors.Is(cause, errAhead): // the broker may refuse what we write
+	case orderly(cause), errors.Is(cause, context.Canceled):
 		r.leave(r.appendCtx)
 	}
 	r.stopAppender()

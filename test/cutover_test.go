@@ -87,7 +87,7 @@ func (m *mover) move(t *testing.T) {
 	}
 	done := admin.WaitCutover(t, id, cutoverTimeout)
 	m.pauses = append(m.pauses, time.Duration(done.PauseMS)*time.Millisecond)
-	t.Logf("move %d to %s: pause %d ms", m.moves, m.at, done.PauseMS)
+	t.Logf("move %d to %s: pause %d ms (%s)", m.moves, m.at, done.PauseMS, done.UnderGate())
 	m.crowd.waitAcks(t, 50)
 	if failed := m.run.Errors(); failed > 0 {
 		t.Fatalf("after move %d to %s, applications saw %d errors:\n%s", m.moves, m.at, failed, m.run.Why())

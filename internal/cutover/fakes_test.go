@@ -242,6 +242,10 @@ func (p *process) Reach(ctx context.Context, ends map[TP]translate.Virtual, prog
 	})
 }
 
+func (p *process) PrepareSeal(ctx context.Context) error {
+	return p.do(ctx, "prepare seal", func() { p.flow = "prepared" })
+}
+
 func (p *process) Seal(ctx context.Context) (map[TP]Sealed, error) {
 	out := map[TP]Sealed{}
 	err := p.do(ctx, "seal", func() {

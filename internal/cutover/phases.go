@@ -119,7 +119,14 @@ func (r *run) prepare(ctx context.Context, st control.State) (Facts, error) {
 	}
 	facts = merge(facts, groups)
 	rounds, err := r.catchUp(ctx, st)
-	return merge(facts, Facts{"catch_up_rounds": int64(rounds)}), err
+	if err != nil {
+		return nil, err
+	}
+	r.stopped = true
+	if err := r.d.cfg.Flow.PrepareSeal(ctx); err != nil {
+		return nil, fmt.Errorf("prepare the seal: %w", err)
+	}
+	return merge(facts, Facts{"catch_up_rounds": int64(rounds)}), nil
 }
 
 // catchUp reaches the ends again and again, until one round is short.
@@ -169,6 +176,20 @@ func merge(all ...Facts) Facts {
 	return out
 }
 
+// laps are what the parts of a phase take; each is a fact.
+type laps struct {
+	last  time.Time
+	facts Facts
+}
+
+func newLaps() *laps { return &laps{time.Now(), Facts{}} }
+
+func (l *laps) lap(name string) {
+	now := time.Now()
+	l.facts[name] = now.Sub(l.last).Milliseconds()
+	l.last = now
+}
+
 func (r *run) hold(ctx context.Context) (Facts, error) {
 	if err := r.d.cfg.Gate.Hold(ctx); err != nil {
 		return nil, fmt.Errorf("shut the gate: %w", err)
@@ -177,19 +198,22 @@ func (r *run) hold(ctx context.Context) (Facts, error) {
 }
 
 func (r *run) drain(ctx context.Context) (Facts, error) {
+	laps := newLaps()
 	if err := r.d.cfg.Gate.Drain(ctx); err != nil {
 		return nil, fmt.Errorf("wait for answers in flight: %w", err)
 	}
-	facts, err := r.d.cfg.Groups.Check(ctx)
+	laps.lap("answers_ms")
+	groups, err := r.d.cfg.Groups.Check(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("check the groups: %w", err)
 	}
-	return facts, nil
+	laps.lap("groups_ms")
+	return merge(groups, laps.facts), nil
 }
 
 // seal freezes the ends: all copied, the flow fenced, and then the ends are looked at again.
 func (r *run) seal(ctx context.Context, st control.State) (Facts, error) {
-	flow := r.d.cfg.Flow
+	flow, laps := r.d.cfg.Flow, newLaps()
 	if err := flow.Refresh(ctx); err != nil {
 		return nil, fmt.Errorf("find all topics: %w", err)
 	}
@@ -197,18 +221,19 @@ func (r *run) seal(ctx context.Context, st control.State) (Facts, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the ends: %w", err)
 	}
+	laps.lap("ends_ms")
 	if err := openTransaction(ends); err != nil {
 		return nil, err
 	}
 	if err := r.reach(ctx, st, ends, nil); err != nil {
 		return nil, err
 	}
-	reached := time.Since(r.started)
-	r.stopped = true
+	laps.lap("reached_ms")
 	sealed, err := flow.Seal(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("seal the flow: %w", err)
 	}
+	laps.lap("sealed_ms")
 	again, err := flow.Ends(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read the ends again: %w", err)
@@ -217,9 +242,8 @@ func (r *run) seal(ctx context.Context, st control.State) (Facts, error) {
 		return nil, err
 	}
 	r.ends, r.sealed = ends, sealed
-	return Facts{
-		"partitions": int64(len(ends)), "reached_ms": reached.Milliseconds(), "sealed_ms": (time.Since(r.started) - reached).Milliseconds(),
-	}, nil
+	laps.lap("ends_again_ms")
+	return merge(laps.facts, Facts{"partitions": int64(len(ends))}), nil
 }
 
 // translate leaves on the target all that the new generation needs; none of it counts before Committed.

@@ -36,7 +36,7 @@ type run struct {
 	started   time.Time // of the phase
 	recorded  bool      // the record may say that this cutover runs
 	prepared  bool      // shadow members may exist
-	stopped   bool      // the flow may be sealed
+	stopped   bool      // the flow may be sealed, or prepared for it
 }
 
 func newRun(d *Driver, id string, maxPause time.Duration) *run {

@@ -76,9 +76,10 @@ type Follower interface {
 	Reach(ctx context.Context, ends map[TP]translate.Virtual, progress func(done, total int)) error
 }
 
-// Sealer ends the flow: Seal stops and fences it, Unseal starts it anew and does nothing if it is not sealed. FinalOffsets
-// stores the offsets of all groups on the target and says how many.
+// Sealer ends the flow: PrepareSeal does what stops nothing yet, Seal stops and fences it, Unseal takes both back and does
+// nothing if there is nothing to take back. FinalOffsets stores the offsets of all groups on the target and says how many.
 type Sealer interface {
+	PrepareSeal(ctx context.Context) error
 	Seal(ctx context.Context) (map[TP]Sealed, error)
 	Unseal()
 	FinalOffsets(ctx context.Context) (stored int, err error)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -39,13 +40,14 @@ func (f flowSeam) Ends(ctx context.Context) (map[cutover.TP]cutover.End, error) 
 	if err != nil {
 		return nil, err
 	}
-	ends, err := flow.Ends(ctx)
-	if err != nil {
-		return nil, err
-	}
 	run, _ := f.e.currentFlow()
-	ids, err := f.e.topicIDs(ctx, run.from)
-	if err != nil {
+	var ids map[string][16]byte
+	var unknown error
+	var asking sync.WaitGroup
+	asking.Go(func() { ids, unknown = f.e.topicIDs(ctx, run.from) })
+	ends, err := flow.Ends(ctx)
+	asking.Wait()
+	if err := errors.Join(err, unknown); err != nil {
 		return nil, err
 	}
 	out := make(map[cutover.TP]cutover.End, len(ends))
@@ -65,6 +67,14 @@ func (f flowSeam) Reach(ctx context.Context, ends map[cutover.TP]translate.Virtu
 		in[journal.TP(tp)] = v
 	}
 	return flow.Reach(ctx, in, progress)
+}
+
+func (f flowSeam) PrepareSeal(ctx context.Context) error {
+	flow, err := f.e.needFlow()
+	if err != nil {
+		return err
+	}
+	return flow.PrepareSeal(ctx)
 }
 
 func (f flowSeam) Seal(ctx context.Context) (map[cutover.TP]cutover.Sealed, error) {

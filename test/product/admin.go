@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -86,6 +87,18 @@ type Cutover struct {
 		Exact   bool  `json:"exact"`
 	} `json:"lost"`
 	Error *APIError `json:"error"`
+}
+
+// UnderGate tells what took the time while clients were held, phase by phase.
+func (c Cutover) UnderGate() string {
+	var out []string
+	for _, p := range c.Phases {
+		switch p.Phase {
+		case "Draining", "Sealing", "Translating":
+			out = append(out, fmt.Sprintf("%s %d ms %s", p.Phase, p.MS, p.Facts))
+		}
+	}
+	return strings.Join(out, ", ")
 }
 
 // Translation is the answer of GET /v1/translate.
