@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/switchback-proxy/switchback/internal/control"
@@ -200,6 +201,8 @@ func (e *Engine) inspectFlow() (cutover.Facts, error) {
 // Warm makes the target's coordinators, internal topics and producer id blocks, which cost seconds the first time.
 func (s siteSeam) Warm(ctx context.Context, to string) (cutover.Facts, error) {
 	began := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, warmTimeout)
+	defer cancel()
 	client := s.e.clusters[to].client
 	for _, kind := range []int8{0, 1} { // groups, transactions
 		err := untilReady(ctx, func() (int16, error) {
@@ -233,14 +236,18 @@ func (s siteSeam) Warm(ctx context.Context, to string) (cutover.Facts, error) {
 	return cutover.Facts{"warm_ms": time.Since(began).Milliseconds()}, nil
 }
 
-// untilReady asks again while the answer is one that passes.
+// warmTimeout is enough for internal topics that have to be created.
+const warmTimeout = time.Minute
+
+// untilReady asks again while the answer is one that passes, or the connection was closed before it: a broker restarts.
 func untilReady(ctx context.Context, ask func() (int16, error)) error {
 	for {
 		code, err := ask()
 		if err == nil {
 			err = kerr.ErrorForCode(code)
 		}
-		if err == nil || !kerr.IsRetriable(err) {
+		var closed *kgo.ErrFirstReadEOF
+		if err == nil || !kerr.IsRetriable(err) && !errors.As(err, &closed) {
 			return err
 		}
 		select {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -215,6 +216,36 @@ func TestALoginIsDoneBeforeTheFirstRequest(t *testing.T) {
 			defer wrong.client.Close()
 			if _, err := wrong.dial(ctx, addr); err == nil {
 				t.Error("a wrong password is accepted")
+			}
+		})
+	}
+}
+
+func TestAStandbyThatRestartsWhileItIsWarmedIsAskedAgain(t *testing.T) {
+	gone := errors.New("gone for good")
+	for name, c := range map[string]struct {
+		answers []error
+		want    error
+	}{
+		"loads, then closes":  {[]error{kerr.CoordinatorLoadInProgress, &kgo.ErrFirstReadEOF{}, nil}, nil},
+		"is not allowed":      {[]error{kerr.GroupAuthorizationFailed}, kerr.GroupAuthorizationFailed},
+		"fails for good":      {[]error{gone}, gone},
+		"closes, then fails":  {[]error{&kgo.ErrFirstReadEOF{}, gone}, gone},
+		"is there all along":  {[]error{nil}, nil},
+		"says it by its code": {[]error{kerr.CoordinatorNotAvailable, nil}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			asked := 0
+			err := untilReady(t.Context(), func() (int16, error) {
+				asked++
+				var code *kerr.Error
+				if errors.As(c.answers[asked-1], &code) {
+					return code.Code, nil
+				}
+				return 0, c.answers[asked-1]
+			})
+			if !errors.Is(err, c.want) || asked != len(c.answers) {
+				t.Errorf("asked %d times of %d: %v", asked, len(c.answers), err)
 			}
 		})
 	}
