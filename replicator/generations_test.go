@@ -158,12 +158,17 @@ func TestWhatComesBetweenAPreparedSealAndTheSealIsCopied(t *testing.T) {
 		}
 	}
 	for name, between := range map[string]func(*pair, *running){
-		"records":         func(p *pair, _ *running) { p.blue.produce(p.t, "orders", 0, 100, 3, time.Now()) },
-		"a new topic":     func(p *pair, _ *running) { p.blue.create(p.t, "late", 4, nil) },
-		"another owner":   takeOver,
-		"prepared again":  func(p *pair, r *running) { p.prepareSeal(r) },
-		"it goes back":    func(_ *pair, r *running) { r.Unseal() },
-		"all of the kind": func(p *pair, r *running) { p.blue.create(p.t, "late", 4, nil); r.Unseal(); p.prepareSeal(r); takeOver(p, r) },
+		"records":        func(p *pair, _ *running) { p.blue.produce(p.t, "orders", 0, 100, 3, time.Now()) },
+		"a new topic":    func(p *pair, _ *running) { p.blue.create(p.t, "late", 4, nil) },
+		"another owner":  takeOver,
+		"prepared again": func(p *pair, r *running) { p.prepareSeal(r) },
+		"it goes back":   func(_ *pair, r *running) { r.Unseal() },
+		"all of the kind": func(p *pair, r *running) {
+			p.blue.create(p.t, "late", 4, nil)
+			r.Unseal()
+			p.prepareSeal(r)
+			takeOver(p, r)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPair(t)
