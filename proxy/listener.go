@@ -18,33 +18,49 @@ type port struct {
 	listener net.Listener
 }
 
-// listen binds the bootstrap address and a port for each virtual node, all or none.
-func (p *Proxy) listen(ctx context.Context, nodes int) error {
+// Grow binds the bootstrap address and a port for each virtual node, where that is not done yet, all or none, and accepts clients
+// there. A route must not have more nodes than were bound.
+func (p *Proxy) Grow(ctx context.Context, nodes int) error {
+	if nodes > p.cfg.BrokerPortCount {
+		return fmt.Errorf("%d virtual nodes do not fit %d broker ports: raise broker_ports.count", nodes, p.cfg.BrokerPortCount)
+	}
 	host, _, err := net.SplitHostPort(p.cfg.Listen)
 	if err != nil {
 		return fmt.Errorf("bootstrap address: %w", err)
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return net.ErrClosed
+	}
 	var lc net.ListenConfig
-	for node := int32(-1); node < int32(nodes); node++ {
+	var bound []*port
+	for node := int32(len(p.ports)) - 1; node < int32(nodes); node++ {
 		addr := p.cfg.Listen
 		if node >= 0 {
 			addr = net.JoinHostPort(host, strconv.Itoa(p.cfg.BrokerPortStart+int(node)))
 		}
 		l, err := lc.Listen(ctx, "tcp", addr)
 		if err != nil {
-			for _, bound := range p.ports {
-				_ = bound.listener.Close()
+			for _, one := range bound {
+				_ = one.listener.Close()
 			}
-			p.ports = nil
 			return fmt.Errorf("listen for virtual node %d: %w", node, err)
 		}
-		p.ports = append(p.ports, &port{node: node, listener: l})
+		bound = append(bound, &port{node: node, listener: l})
+	}
+	p.ports = append(p.ports, bound...)
+	for _, one := range bound {
+		p.running.Add(1)
+		go p.acceptLoop(one)
 	}
 	return nil
 }
 
 // Addr is where the bootstrap listener is bound; nil before Start.
 func (p *Proxy) Addr() net.Addr {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if len(p.ports) == 0 {
 		return nil
 	}

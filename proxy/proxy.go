@@ -98,9 +98,9 @@ type Proxy struct {
 
 	ctx    context.Context // of all sessions; ends with Close
 	cancel context.CancelCauseFunc
-	ports  []*port
 
-	mu       sync.Mutex // guards both below
+	mu       sync.Mutex // guards what follows
+	ports    []*port    // the first is the bootstrap listener, the others are those of virtual nodes, in order
 	sessions map[*session]struct{}
 	closed   bool
 	running  sync.WaitGroup // accept loops and sessions
@@ -149,8 +149,8 @@ func (c *Config) validate() error {
 
 // Start binds every listener and serves until Close. All virtual nodes listen when it returns without an error.
 func (p *Proxy) Start(ctx context.Context, route Route) error {
-	if n := route.nodes(); n < 1 || n > p.cfg.BrokerPortCount {
-		return fmt.Errorf("%d virtual nodes do not fit %d broker ports", n, p.cfg.BrokerPortCount)
+	if route.nodes() < 1 {
+		return errors.New("the route has no virtual node")
 	}
 	if _, ok := p.cfg.Clusters[route.Active]; !ok {
 		return fmt.Errorf("active cluster %q is not configured", route.Active)
@@ -158,15 +158,8 @@ func (p *Proxy) Start(ctx context.Context, route Route) error {
 	p.publishing.Lock()
 	p.publish(route, route.Generation > 1)
 	p.publishing.Unlock()
-	if err := p.listen(ctx, route.nodes()); err != nil {
-		return err
-	}
 	p.groups.start(p)
-	for _, port := range p.ports {
-		p.running.Add(1)
-		go p.acceptLoop(port)
-	}
-	return nil
+	return p.Grow(ctx, route.nodes())
 }
 
 // Publish makes a route the current one. Calls of the free class that are pending on an older one are answered here or
@@ -257,10 +250,10 @@ func (p *Proxy) Ready() error {
 func (p *Proxy) Close(ctx context.Context) error {
 	p.mu.Lock()
 	p.closed = true
-	p.mu.Unlock()
 	for _, port := range p.ports {
 		_ = port.listener.Close()
 	}
+	p.mu.Unlock()
 	p.cancel(closing(closedByProxy, errors.New("the proxy closes")))
 	for _, s := range p.openSessions() {
 		_ = s.conn.SetDeadline(time.Unix(1, 0))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -51,7 +52,7 @@ type Engine struct {
 	flow        *flowRun     // nil while none runs
 	flowProblem error        // why the flow cannot run
 	problem     error        // why clients are not served yet
-	listens     int          // virtual nodes that have a listener; 0 before the start
+	incomplete  error        // why not all brokers of the clusters are known, or shown
 }
 
 // newEngine wires one virtual cluster. Nothing is asked, and nothing listens, before Run.
@@ -221,7 +222,7 @@ func (e *Engine) begin(ctx context.Context) error {
 		return fatal{err}
 	}
 	e.mu.Lock()
-	e.problem, e.listens = nil, nodeCount(s.State.Identity)
+	e.problem = nil
 	e.mu.Unlock()
 	e.startFlow(s, &route)
 	e.driver.Resume(s)
@@ -259,6 +260,9 @@ func (e *Engine) firstState(ctx context.Context, s control.Snapshot) (control.St
 		return s.State, err
 	}
 	id, _, _ = e.identityNow(ctx, id) // what fails is asked again by watch
+	if n := nodeCount(id); n > e.cfg.BrokerPorts.Count {
+		return s.State, fatal{fmt.Errorf("%w: %s has %d brokers, broker_ports has room for %d", errNoRoom, e.cfg.Active, n, e.cfg.BrokerPorts.Count)}
+	}
 	st := control.State{VirtualCluster: e.cfg.Name, Generation: 1, Active: e.cfg.Active, Standby: e.cfg.Standby, Phase: control.Idle, Identity: id}
 	return st, e.store.Save(ctx, st)
 }
@@ -280,11 +284,11 @@ func (e *Engine) knownState(ctx context.Context, s control.Snapshot) (control.Sn
 			e.log.Info().Strs(obs.KeyCluster, added).Msg("brokers added")
 		}
 	}
-	if n := nodeCount(s.State.Identity); n > e.cfg.BrokerPorts.Count {
-		return s, fatal{fmt.Errorf("%d brokers are shown to clients, broker_ports has room for %d", n, e.cfg.BrokerPorts.Count)}
-	}
 	return s, nil
 }
+
+// errNoRoom says that clients cannot be shown all brokers; waiting does not help.
+var errNoRoom = errors.New("not all brokers can be shown to clients")
 
 // identityNow adds what the clusters that answer can tell; added are those that told something new.
 func (e *Engine) identityNow(ctx context.Context, id control.Identity) (out control.Identity, added []string, err error) {
@@ -295,6 +299,9 @@ func (e *Engine) identityNow(ctx context.Context, id control.Identity) (out cont
 			continue
 		}
 		next, changed, err := completeIdentity(ctx, id, u)
+		if n := nodeCount(next); changed && n > max(nodeCount(id), e.cfg.BrokerPorts.Count) {
+			err, changed = fmt.Errorf("%w: %s has %d brokers, broker_ports has room for %d", errNoRoom, name, n, e.cfg.BrokerPorts.Count), false
+		}
 		errs = append(errs, err)
 		if changed {
 			id, added = next, append(added, name)
@@ -315,7 +322,6 @@ func (e *Engine) watch(ctx context.Context) {
 		wait = e.opts.WatchInterval
 		_ = e.pingAll(ctx) // Status and Inspect say it
 		if err := e.growIdentity(ctx); err != nil {
-			e.log.Warn().Err(err).Msg("new brokers are not recorded yet")
 			wait = min(wait, firstWait)
 		}
 		e.dropGone(ctx)
@@ -327,35 +333,50 @@ func (e *Engine) watch(ctx context.Context) {
 	}
 }
 
-// growIdentity records and shows brokers that are new, and a cluster that was down at the start.
+// growIdentity records and shows brokers that are new, and a cluster that was down at the start. An error passes; what does not is
+// said by the status.
 func (e *Engine) growIdentity(ctx context.Context) error {
-	id, added, err := e.identityNow(ctx, e.current().State.Identity)
-	if len(added) == 0 {
-		return err
+	id, added, incomplete := e.identityNow(ctx, e.current().State.Identity)
+	e.setIncomplete(incomplete)
+	if len(added) == 0 && errors.Is(incomplete, errNoRoom) {
+		return nil
 	}
-	if err := e.driver.Amend(ctx, func(st *control.State) bool { st.Identity = id; return true }); err != nil {
+	if len(added) == 0 {
+		return incomplete
+	}
+	err := e.proxy.Grow(ctx, nodeCount(id))
+	if err == nil {
+		err = e.driver.Amend(ctx, func(st *control.State) bool { st.Identity = id; return true })
+	}
+	if err != nil {
+		e.setIncomplete(errors.Join(incomplete, fmt.Errorf("new brokers of %s are not shown yet: %w", strings.Join(added, " and "), err)))
 		return err
 	}
 	e.showIdentity(id)
 	e.log.Info().Strs(obs.KeyCluster, added).Msg("brokers added")
-	return err
+	return nil
 }
 
-// showIdentity publishes the current route with another identity, if every virtual node of it has a listener.
+// setIncomplete logs what is new.
+func (e *Engine) setIncomplete(err error) {
+	e.mu.Lock()
+	before := e.incomplete
+	e.incomplete = err
+	e.mu.Unlock()
+	if err != nil && (before == nil || before.Error() != err.Error()) {
+		e.log.Warn().Err(err).Msg("not all brokers are known")
+	}
+}
+
+// showIdentity publishes the current route with another identity. Every virtual node of it has a listener.
 func (e *Engine) showIdentity(id control.Identity) {
 	e.mu.Lock()
 	e.snapshot.State.Identity = id
-	fits := nodeCount(id) <= e.listens
-	var route proxy.Route
-	if fits {
-		route = *e.route
-		route.Identity = id
-		e.route = &route
-	}
+	route := *e.route
+	route.Identity = id
+	e.route = &route
 	e.mu.Unlock()
-	if fits {
-		e.proxy.Publish(route)
-	}
+	e.proxy.Publish(route)
 }
 
 // dropGone takes topics out of the route and of the flow that were created anew on the active cluster.
@@ -416,12 +437,6 @@ func (e *Engine) view() (control.Snapshot, *proxy.Route) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.snapshot, e.route
-}
-
-func (e *Engine) listening() int {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.listens
 }
 
 func (e *Engine) flowProblemNow() error {

@@ -160,11 +160,12 @@ func (s siteSeam) Inspect(ctx context.Context, from, to string) (cutover.Facts, 
 		return nil, err
 	}
 	id := e.current().State.Identity
-	if len(id.Nodes[to]) == 0 || len(id.Nodes[from]) == 0 {
-		return nil, &cutover.Error{Code: "identity_incomplete", Message: "it is not known yet which brokers and versions both clusters have", Hint: "wait a few seconds after both have come up, or see the status"}
-	}
-	if n := nodeCount(id); n > e.listening() {
-		return nil, &cutover.Error{Code: "restart_needed", Message: fmt.Sprintf("%d virtual brokers are needed, %d listen", n, e.listening()), Hint: "restart this process: listeners are opened at start"}
+	if err := e.incompleteNow(); err != nil || len(id.Nodes[to]) == 0 || len(id.Nodes[from]) == 0 {
+		failure := &cutover.Error{Code: "identity_incomplete", Message: "it is not known yet which brokers and versions both clusters have", Hint: "wait a few seconds after both have come up, or see the status"}
+		if err != nil {
+			failure.Message = err.Error()
+		}
+		return nil, failure
 	}
 	versions, err := e.clusters[to].apiVersions(ctx)
 	if err != nil {

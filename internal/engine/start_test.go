@@ -71,14 +71,9 @@ func TestClientsAreServedWhileTheStandbyIsDown(t *testing.T) {
 	}
 }
 
-func TestAStandbyThatComesUpLaterIsTakenIn(t *testing.T) {
+func TestAStandbyThatComesUpLaterIsTakenInWithAllItsBrokers(t *testing.T) {
 	s := newSite(t)
-	nobody, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	port := nobody.Addr().(*net.TCPAddr).Port
-	_ = nobody.Close()
+	late, port := s.lateStandby(3)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
@@ -86,22 +81,83 @@ func TestAStandbyThatComesUpLaterIsTakenIn(t *testing.T) {
 	}()
 	defer func() { cancel(); <-done }()
 	s.await("the standby is not missed", func(vc admin.VirtualClusterStatus) bool { return vc.Generation == 1 && vc.Health == admin.Yellow })
-	late, err := testkit.StartKafka(1, "late", kfake.Ports(port))
+	late()
+	s.await("the standby is not taken in", func(vc admin.VirtualClusterStatus) bool { return vc.Health == admin.Green })
+	s.cutover("green")
+	client, err := kgo.NewClient(kgo.SeedBrokers(s.bootstrap()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer late.Close()
-	s.await("the standby is not taken in", func(vc admin.VirtualClusterStatus) bool { return vc.Health == admin.Green })
-	s.cutover("green")
+	defer client.Close()
+	asking, stop := context.WithTimeout(ctx, 15*time.Second)
+	defer stop()
+	meta, err := kmsg.NewPtrMetadataRequest().RequestWith(asking, client)
+	if err != nil || len(meta.Brokers) != 3 {
+		t.Fatalf("clients see %+v: %v", meta, err)
+	}
+	for _, b := range meta.Brokers {
+		if _, err := client.Broker(int(b.NodeID)).Request(asking, kmsg.NewPtrApiVersionsRequest()); err != nil {
+			t.Errorf("broker %d is not served: %v", b.NodeID, err)
+		}
+	}
+}
+
+// A cluster that outgrows broker_ports must not keep clients from the other one, nor the process from starting again.
+func TestMoreBrokersThanThereIsRoomForAreSaidAndNotShown(t *testing.T) {
+	s := newSite(t)
+	late, port := s.lateStandby(5)
+	late()
+	for range 2 {
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() {
+			done <- Serve(ctx, s.config(s.blue.ListenAddrs()[0], fmt.Sprintf("127.0.0.1:%d", port)), Options{WatchInterval: 100 * time.Millisecond, Log: zerolog.New(s.log)})
+		}()
+		s.await("it does not say that there is no room", func(vc admin.VirtualClusterStatus) bool {
+			return vc.Health == admin.Yellow && strings.Contains(vc.Reason, "green has 5 brokers, broker_ports has room for 4")
+		})
+		id, err := s.client.StartCutover(ctx, admin.CutoverOrder{To: "green"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var last admin.Cutover
+		if err := s.client.Events(ctx, id, func(c admin.Cutover) bool { last = c; return true }); err != nil {
+			t.Fatal(err)
+		}
+		if last.Phase != "Aborted" || !strings.Contains(last.Error.Message, "room for 4") {
+			t.Errorf("a move there ended in %s: %+v", last.Phase, last.Error)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// lateStandby is a cluster that is down until start is called.
+func (s *site) lateStandby(brokers int) (start func(), port int) {
+	s.t.Helper()
+	port, err := testkit.FreePorts(brokers)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	ports := make([]int, brokers)
+	for i := range ports {
+		ports[i] = port + i
+	}
+	return func() {
+		late, err := testkit.StartKafka(brokers, "late", kfake.Ports(ports...))
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		s.t.Cleanup(late.Close)
+	}, port
 }
 
 // The next start takes it in at once, not at the first look of the watch.
 func TestAStandbyThatWasDownAtTheFirstStartIsTakenInAtTheNext(t *testing.T) {
 	s := newSite(t)
-	port, err := testkit.FreePorts(1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	late, port := s.lateStandby(1)
 	serve := func() (stop func()) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
@@ -113,11 +169,7 @@ func TestAStandbyThatWasDownAtTheFirstStartIsTakenInAtTheNext(t *testing.T) {
 	stop := serve()
 	s.await("the standby is not missed", func(vc admin.VirtualClusterStatus) bool { return vc.Generation == 1 && vc.Health == admin.Yellow })
 	stop()
-	late, err := testkit.StartKafka(1, "late", kfake.Ports(port))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer late.Close()
+	late()
 	defer serve()()
 	s.await("the standby is not taken in", func(vc admin.VirtualClusterStatus) bool { return vc.Health == admin.Green })
 	s.cutover("green")

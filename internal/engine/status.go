@@ -101,11 +101,11 @@ func (e *Engine) health(s admin.VirtualClusterStatus, flow *replicator.Flow) (he
 	if probing {
 		return admin.Yellow, "some partitions are not copied yet", "they are being recovered"
 	}
+	if err := e.incompleteNow(); err != nil {
+		return admin.Yellow, err.Error(), "clients cannot reach partitions that such brokers lead; if there is no room for them, raise broker_ports.count and restart"
+	}
 	if st := e.current().State; len(st.Identity.Nodes[st.Standby]) == 0 {
 		return admin.Yellow, fmt.Sprintf("the brokers and versions of %s are not known yet", st.Standby), "they are asked for as soon as it answers; a move has to wait"
-	}
-	if n := nodeCount(e.current().State.Identity); n > e.listening() {
-		return admin.Yellow, fmt.Sprintf("there are %d brokers now, %d have a listener", n, e.listening()), "restart this process before the next move"
 	}
 	return admin.Green, "", ""
 }
@@ -117,4 +117,10 @@ func (e *Engine) standbyProblem(flow *replicator.Flow) error {
 	standby := e.current().State.Standby
 	_, down := e.clusters[standby].health()
 	return errors.Join(e.flowProblemNow(), flow.Err(), down)
+}
+
+func (e *Engine) incompleteNow() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.incomplete
 }
