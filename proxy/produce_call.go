@@ -93,16 +93,26 @@ func (p *produceCall) told(called producedName, partition int32, code int16) {
 		if part.producer == nil || part.partition != partition || part.id != called.id || !bytes.Equal(part.name, called.name) {
 			continue
 		}
-		p.seam.told(part.producer, code == 0 || code == kerr.DuplicateSequenceNumber.Code)
+		p.seam.told(part.producer, outcomeOf(code))
 		part.producer = nil
 	}
+}
+
+func outcomeOf(code int16) outcome {
+	switch {
+	case code == 0, code == kerr.DuplicateSequenceNumber.Code:
+		return acked
+	case kerr.IsRetriable(kerr.ErrorForCode(code)):
+		return passing
+	}
+	return failed
 }
 
 // giveUp lets the guard know that no answer came.
 func (p *produceCall) giveUp() {
 	for i := range p.parts {
 		if producer := p.parts[i].producer; producer != nil {
-			p.seam.told(producer, false)
+			p.seam.told(producer, passing)
 			p.parts[i].producer = nil
 		}
 	}

@@ -47,6 +47,7 @@ type seamPartition struct {
 // seamProducer is one producer on one partition.
 type seamProducer struct {
 	confirmed bool          // the active cluster has acked a batch in this generation
+	early     bool          // the last one in flight got no ack, for a reason that passes: what follows it comes too early
 	busy      chan struct{} // closed when the answer of the batch in flight is in; nil: none is
 	first     bool          // epoch and next are set
 	epoch     int16         // of a producer that no state knows: what it began with
@@ -123,9 +124,15 @@ func (s *seam) rule(b *sequenced, forced bool) ruling {
 	return ruling{producer: p}
 }
 
-// refuses says why a batch cannot be the next one of an unconfirmed producer; 0 if it can.
+// refuses says why a batch cannot be the next one of an unconfirmed producer; 0 if it can. What comes behind a batch that failed
+// for a passing reason is answered as a broker would, which would have failed it for the same reason. A sequence error there has
+// librdkafka begin a new epoch, under which it writes again what other partitions have got already, and were not told of.
 func (p *seamProducer) refuses(b *sequenced, verdict journal.Verdict, forced bool) int16 {
 	outOfOrder := kerr.OutOfOrderSequenceNumber.Code
+	ahead := outOfOrder
+	if p.early {
+		ahead = notKnownYet()
+	}
 	switch verdict {
 	case journal.Next:
 		return 0
@@ -133,12 +140,12 @@ func (p *seamProducer) refuses(b *sequenced, verdict journal.Verdict, forced boo
 		if forced { // acked and lost: a hole that is legal
 			return 0
 		}
-		return outOfOrder
+		return ahead
 	case journal.NewEpoch:
 		if b.first == 0 {
 			return 0
 		}
-		return outOfOrder
+		return ahead
 	case journal.OldEpoch:
 		return kerr.InvalidProducerEpoch.Code
 	case journal.Known, journal.Overlap, journal.Older:
@@ -153,8 +160,10 @@ func (p *seamProducer) refuses(b *sequenced, verdict journal.Verdict, forced boo
 		return kerr.InvalidProducerEpoch.Code
 	case b.epoch == p.epoch && b.first == p.next, b.epoch > p.epoch && b.first == 0:
 		return 0
+	case b.epoch == p.epoch && b.first-p.next < 0: // sequences wrap
+		return outOfOrder
 	}
-	return outOfOrder
+	return ahead
 }
 
 // partition returns the state of a partition, making one. The caller holds mu.
@@ -167,11 +176,21 @@ func (s *seam) partition(key seamKey) *seamPartition {
 	return part
 }
 
-// told takes the answer to a batch in flight.
-func (s *seam) told(p *seamProducer, acked bool) {
+// outcome of a batch in flight.
+type outcome uint8
+
+const (
+	acked   outcome = iota
+	passing         // not acked: no answer, or a code after which it comes again
+	failed
+)
+
+// told takes the outcome of a batch in flight.
+func (s *seam) told(p *seamProducer, o outcome) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p.confirmed = p.confirmed || acked
+	p.confirmed = p.confirmed || o == acked
+	p.early = o == passing
 	if p.busy != nil {
 		close(p.busy)
 		p.busy = nil

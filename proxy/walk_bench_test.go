@@ -205,7 +205,7 @@ func (d *desk) confirm(b *testing.B, c *call) {
 	}
 	for i := range c.produce.parts {
 		if p := c.produce.parts[i].producer; p != nil {
-			d.p.route.Load().seam.told(p, true)
+			d.p.route.Load().seam.told(p, acked)
 			c.produce.parts[i].producer = nil
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/switchback-proxy/switchback/internal/check"
 	"github.com/switchback-proxy/switchback/test/clients"
+	"github.com/switchback-proxy/switchback/test/cluster"
 	"github.com/switchback-proxy/switchback/test/faultlink"
 	"github.com/switchback-proxy/switchback/test/product"
 )
@@ -29,6 +30,7 @@ func TestLiveClientsCrossTenTimes(t *testing.T) {
 	}
 	report := run.Finish(check.Config{Readers: readersOf(c.topics, c.readers())})
 	run.Require(report)
+	requireFirstEpochs(t, w)
 	t.Logf("pauses by the product's own account: %v; longest without an ack: %s; longest without a record read: %s",
 		m.pauses, report.LongestAckPause, report.LongestReadPause)
 }
@@ -52,6 +54,7 @@ func TestLiveClientsCrossWithAnswersLostAtTheGate(t *testing.T) {
 	elapsed := time.Since(began)
 	report := run.Finish(check.Config{Readers: readersOf(c.topics, c.readers())})
 	run.Require(report)
+	requireFirstEpochs(t, w)
 	if relay.DroppedBytes() == 0 {
 		t.Error("no answer was lost: the test did not test")
 	}
@@ -125,6 +128,23 @@ func loseAnswers(t *testing.T, admin *product.Admin, id string, relay *faultlink
 	if !cut {
 		relay.Cut()
 		t.Errorf("the events of cutover %s showed no phase after Holding: %v", id, err)
+	}
+}
+
+// requireFirstEpochs fails if a producer had to begin a new epoch: it got a sequence error, and what it writes again under a new
+// epoch is not known as a duplicate by anybody.
+func requireFirstEpochs(t *testing.T, w *world) {
+	t.Helper()
+	const shown = 1 << 40 // ids below it are those of slots, and of producers that bypass the proxy
+	for partition := range w.partitions {
+		for _, side := range []*cluster.Cluster{w.blue, w.green} {
+			for _, r := range side.ReadPartition(t, orders, partition) {
+				if r.ProducerID >= shown && r.ProducerEpoch > 0 {
+					t.Errorf("%s-%d: %.40q at %d was written by producer %d in epoch %d", orders, partition, r.Value, r.Offset, r.ProducerID, r.ProducerEpoch)
+					return
+				}
+			}
+		}
 	}
 }
 
