@@ -1,9 +1,14 @@
 package replicator
 
 import (
+	"context"
+	"errors"
 	"maps"
 	"testing"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/switchback-proxy/switchback/internal/control"
 	"github.com/switchback-proxy/switchback/internal/journal"
@@ -188,6 +193,27 @@ func TestWhatComesBetweenAPreparedSealAndTheSealIsCopied(t *testing.T) {
 			p.copied(r)
 			p.exact(r, p.blue, p.green, "orders", 0)
 		})
+	}
+}
+
+// A coordinator that cannot end the slot's last transaction, because a partition of it has no leader, must be found before clients
+// wait for it.
+func TestASlotThatCannotBeFencedIsFoundBeforeTheSeal(t *testing.T) {
+	p := newPair(t)
+	p.blue.create(t, "orders", 2, nil)
+	r := p.start(p.config(p.blue, p.green))
+	p.blue.produce(t, "orders", 0, 0, 3, time.Now())
+	p.copied(r)
+	p.green.kafka.ControlKey(int16(kmsg.InitProducerID), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		p.green.kafka.KeepControl()
+		resp := req.ResponseKind().(*kmsg.InitProducerIDResponse)
+		resp.ErrorCode = kerr.ConcurrentTransactions.Code
+		return resp, nil, true
+	})
+	ctx, cancel := context.WithTimeout(p.ctx, 200*time.Millisecond)
+	defer cancel()
+	if err := r.PrepareSeal(ctx); !errors.Is(err, kerr.ConcurrentTransactions) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("it ended with %v", err)
 	}
 }
 

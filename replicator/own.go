@@ -38,7 +38,7 @@ func retryTxn(ctx context.Context, what string, ask func() (int16, error)) error
 		case err == nil:
 			return nil
 		case ctx.Err() != nil:
-			return context.Cause(ctx)
+			return fmt.Errorf("%s: %w; last %w", what, context.Cause(ctx), err)
 		case errors.Is(err, kerr.ConcurrentTransactions), errors.Is(err, kerr.CoordinatorLoadInProgress),
 			errors.Is(err, kerr.CoordinatorNotAvailable), errors.Is(err, kerr.NotCoordinator):
 		case isFence(err):
@@ -46,8 +46,8 @@ func retryTxn(ctx context.Context, what string, ask func() (int16, error)) error
 		default:
 			return fmt.Errorf("%s: %w", what, err)
 		}
-		if err := sleep(ctx, wait); err != nil {
-			return err
+		if stopped := sleep(ctx, wait); stopped != nil {
+			return fmt.Errorf("%s: %w; last %w", what, stopped, err)
 		}
 	}
 }
@@ -84,9 +84,9 @@ func (r *reign) own(ctx context.Context) error {
 	return nil
 }
 
-// prepareSeal does the first half of the next reign's fence while this one goes on. That it cannot be done is no error: the
-// seal does it.
-func (s *slot) prepareSeal(ctx context.Context) {
+// prepareSeal does the first half of the next reign's fence while this one goes on. What keeps it from that would keep the seal
+// from its fence, with clients waiting.
+func (s *slot) prepareSeal(ctx context.Context) error {
 	s.gate.RLock() // no other fence of the slot is under way
 	defer s.gate.RUnlock()
 	r := &reign{slot: s, flow: s.flow}
@@ -117,8 +117,9 @@ func (s *slot) prepareSeal(ctx context.Context) {
 	}
 	s.mu.Unlock()
 	if err != nil {
-		s.log.Debug().Err(err).Msg("the fence of the seal is not prepared")
+		return fmt.Errorf("slot %d cannot be fenced: %w", s.n, err)
 	}
+	return nil
 }
 
 func (s *slot) isAhead() bool {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -199,20 +200,26 @@ func (p *pump) standing() (translate.Virtual, *trouble) {
 	return p.part.Frontier(), p.anyTrouble()
 }
 
-// PrepareSeal does the half of Seal's fences that stops nothing, so that Seal takes less time. Unseal ends it as well. It is to
-// be followed by one of them soon: a coordinator ends a transaction that stays open for txnTimeoutMillis, and then the slots
-// are owned anew.
+// PrepareSeal does the half of Seal's fences that stops nothing, so that Seal takes less time, and fails if a slot could not be
+// fenced. Unseal takes it back. One of them is to follow soon: a coordinator ends a transaction that stays open for
+// txnTimeoutMillis, and then the slots are owned anew.
 func (f *Flow) PrepareSeal(ctx context.Context) error {
 	if err := f.begun(ctx); err != nil {
 		return err
 	}
+	ctx, cancel := context.WithTimeout(ctx, prepareTimeout)
+	defer cancel()
+	errs := make([]error, len(f.slots))
 	var all sync.WaitGroup
-	for _, s := range f.slots {
-		all.Go(func() { s.prepareSeal(ctx) })
+	for i, s := range f.slots {
+		all.Go(func() { errs[i] = again(ctx, func() error { return s.prepareSeal(ctx) }) })
 	}
 	all.Wait()
-	return context.Cause(ctx)
+	return errors.Join(errs...)
 }
+
+// prepareTimeout is what a coordinator may take that loads, or that still ends the last transaction of a slot.
+const prepareTimeout = 15 * time.Second
 
 // Seal stops all pumps, fences all slots anew, reads the markers and settles what is in the logs. From its return on nothing
 // of this flow is written, nor will be, until Unseal. Partitions that cannot be sealed are errors; all slots stay sealed then

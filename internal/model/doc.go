@@ -6,7 +6,8 @@
 // What a state is: the source's log starts, the logs of the slot's journal partition and of one or two data partitions, what
 // the coordinator gave out, each owner's memory, and requests of broken links that may still arrive. One owner stands for one
 // epoch. A crash, a pause and a fence anew are all the same to the model: the next epoch is given out, and the owner before
-// goes on as a zombie whenever and as far as it likes.
+// goes on as a zombie whenever and as far as it likes. So does a slot whose seal is prepared: it has its next epoch, and writes under
+// the old one until the marker.
 //
 // Brokers (broker_test.go): sequence check, duplicates among the last five batches, epochs fenced by markers and by batches,
 // a producer that is not known may begin with any sequence, producer state rebuilt from the log after an election. Owners
