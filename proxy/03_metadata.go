@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -15,7 +16,9 @@ import (
 // Response → virtual:  cluster id, controller, brokers (always all virtual nodes), topic names and ids, leader, replicas,
 //                      leader epoch. Topics that clients do not see are left out.
 // Not known:           a leader that is no virtual node yet: LEADER_NOT_AVAILABLE, the client asks again.
-// Upstream down:       answered from what was seen last, every partition with LEADER_NOT_AVAILABLE.
+// Upstream down:       answered from what was seen last, every partition with LEADER_NOT_AVAILABLE. A topic of which nothing was seen
+//                      gets that code itself, but only if the cluster is asked first: to a consumer it is a topic without
+//                      partitions, and its group rebalances.
 
 // metadataState is what the answer needs of the request.
 type metadataState struct {
@@ -24,11 +27,20 @@ type metadataState struct {
 	asked  []kmsg.MetadataRequestTopic  // virtual
 }
 
+func (st *metadataState) hides(topic string) bool {
+	return slices.ContainsFunc(st.hidden, func(t kmsg.MetadataResponseTopic) bool { return *t.Topic == topic })
+}
+
 func metadataRequest(c *call, req kmsg.Request) error {
 	r := req.(*kmsg.MetadataRequest)
 	st := &metadataState{all: r.Topics == nil || r.Version == 0 && len(r.Topics) == 0}
 	c.state = st
-	c.offline = func() kmsg.Response { return c.s.p.known.metadata(c, r.Version, st) }
+	c.offline = func(guess bool) kmsg.Response {
+		if !guess && !c.s.p.known.has(st) {
+			return nil
+		}
+		return c.s.p.known.metadata(c, r.Version, st)
+	}
 	if c.s.p.gate.isShut() {
 		r.AllowAutoTopicCreation = false
 	}
@@ -77,7 +89,7 @@ func metadataResponse(c *call, resp kmsg.Response) error {
 		}
 	}
 	r.Topics = append(shown, st.hidden...)
-	c.s.p.known.learn(c.route, r)
+	c.s.p.known.learn(r, st.all)
 	return nil
 }
 
@@ -128,15 +140,17 @@ func (c *call) showTopic(t *kmsg.MetadataResponseTopic) bool {
 
 // knownTopics is what clients were last shown of each topic, for the time when no broker answers.
 type knownTopics struct {
-	mu         sync.Mutex                            // guards both
+	mu         sync.Mutex                            // guards what follows
+	all        bool                                  // an answer listed all topics
 	topics     map[string]kmsg.MetadataResponseTopic // by virtual name; values are never changed in place
 	controller int32                                 // a virtual node
 }
 
 // learn takes over a virtual answer.
-func (k *knownTopics) learn(route *Route, r *kmsg.MetadataResponse) {
+func (k *knownTopics) learn(r *kmsg.MetadataResponse, all bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.all = k.all || all
 	if k.topics == nil {
 		k.topics = make(map[string]kmsg.MetadataResponseTopic)
 	}
@@ -155,6 +169,25 @@ func (k *knownTopics) learn(route *Route, r *kmsg.MetadataResponse) {
 	}
 }
 
+// has says that all that is asked for was seen.
+func (k *knownTopics) has(st *metadataState) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if st.all {
+		return k.all
+	}
+	for _, asked := range st.asked {
+		known := asked.Topic != nil && (k.topics[*asked.Topic].Topic != nil || st.hides(*asked.Topic))
+		if asked.Topic == nil {
+			known = k.byID(asked.TopicID).Topic != nil
+		}
+		if !known {
+			return false
+		}
+	}
+	return true
+}
+
 // metadata answers from what was seen last.
 func (k *knownTopics) metadata(c *call, version int16, st *metadataState) *kmsg.MetadataResponse {
 	k.mu.Lock()
@@ -168,15 +201,11 @@ func (k *knownTopics) metadata(c *call, version int16, st *metadataState) *kmsg.
 		}
 		return r
 	}
-	hidden := make(map[string]bool, len(st.hidden))
-	for _, t := range st.hidden {
-		hidden[*t.Topic] = true
-	}
 	for _, asked := range st.asked {
 		switch {
 		case asked.Topic == nil:
 			r.Topics = append(r.Topics, k.byID(asked.TopicID))
-		case !hidden[*asked.Topic]:
+		case !st.hides(*asked.Topic):
 			r.Topics = append(r.Topics, k.byName(*asked.Topic))
 		}
 	}

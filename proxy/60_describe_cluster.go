@@ -21,7 +21,7 @@ func describeClusterRequest(c *call, req kmsg.Request) error {
 		c.answer(resp)
 		return nil
 	}
-	c.offline = func() kmsg.Response { return c.describeCluster(r.Version) }
+	c.offline = func(bool) kmsg.Response { return c.describeCluster(r.Version) }
 	return nil
 }
 

@@ -38,7 +38,7 @@ type call struct {
 	link    *link                                            // where the answer comes from; nil: it is made here
 	local   kmsg.Response                                    // the answer, if it is made here
 	later   func(ctx context.Context) (kmsg.Response, error) // makes local when it is this call's turn
-	offline func() kmsg.Response                             // makes local if no broker can be reached
+	offline func(guess bool) kmsg.Response                   // makes local if no broker can be reached; nil: not without a guess
 	silent  bool                                             // acks=0: nothing is answered
 	inGate  bool                                             // to be counted out of the gate
 	ours    bool                                             // asked by ourselves: the answer is for nobody

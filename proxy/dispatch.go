@@ -69,8 +69,9 @@ func (s *session) sendOn(l *link, c *call) error {
 // unreachable decides what becomes of a call whose broker cannot be reached.
 func (s *session) unreachable(ctx context.Context, c *call, failed int, why error) error {
 	if c.offline != nil {
-		c.local = c.offline()
-		return nil
+		if c.local = c.offline(false); c.local != nil {
+			return nil
+		}
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -79,6 +80,10 @@ func (s *session) unreachable(ctx context.Context, c *call, failed int, why erro
 		return why
 	}
 	alive := s.p.cluster(c.route.Active).refresh(ctx) == nil
+	if !alive && c.offline != nil && ctx.Err() == nil {
+		c.local = c.offline(true)
+		return nil
+	}
 	if alive && failed > 1 {
 		return closing(closedUpstream, why)
 	}

@@ -61,6 +61,7 @@ func minOf(a, b int16) int16 { return min(a, b) }
 
 // addresses are the real brokers of one cluster.
 type addresses struct {
+	ctx    context.Context // of the proxy: a look-up is for all who ask, and outlives the session that asked first
 	client *kgo.Client
 
 	mu     sync.Mutex // guards all below; not held across I/O
@@ -113,7 +114,7 @@ func (a *addresses) refresh(ctx context.Context) error {
 		running = make(chan struct{})
 		a.asking = running
 		a.mu.Unlock()
-		a.ask(ctx, running)
+		go a.ask(running)
 	} else {
 		a.mu.Unlock()
 	}
@@ -127,9 +128,9 @@ func (a *addresses) refresh(ctx context.Context) error {
 	return a.err
 }
 
-func (a *addresses) ask(ctx context.Context, done chan struct{}) {
+func (a *addresses) ask(done chan struct{}) {
 	defer close(done)
-	ctx, cancel := context.WithTimeout(ctx, lookUpTimeout)
+	ctx, cancel := context.WithTimeout(a.ctx, lookUpTimeout)
 	defer cancel()
 	req := kmsg.NewPtrMetadataRequest()
 	req.Topics = []kmsg.MetadataRequestTopic{}

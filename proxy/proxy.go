@@ -122,10 +122,10 @@ func New(cfg Config) (*Proxy, error) {
 		p.memory = NewMemory(defaultMemory, nil)
 	}
 	p.cfg.Limits.FrameBytes = min(p.cfg.Limits.FrameBytes, int(p.memory.limit))
-	for name, c := range cfg.Clusters {
-		p.clusters[name] = &addresses{client: c.Client}
-	}
 	p.ctx, p.cancel = context.WithCancelCause(context.Background())
+	for name, c := range cfg.Clusters {
+		p.clusters[name] = &addresses{ctx: p.ctx, client: c.Client}
+	}
 	return p, nil
 }
 
