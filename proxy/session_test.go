@@ -17,7 +17,6 @@ import (
 	"net"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -521,67 +520,6 @@ func TestCallsAreSentAnewWhenALinkBreaks(t *testing.T) {
 	x.brokers["blue"].cut()
 	c.closed(5 * time.Second)
 	x.brokers["blue"].quiet()
-}
-
-func TestCallsWaitWhileTheClusterIsDown(t *testing.T) {
-	x := newStage(t, nil)
-	x.brokers["blue"].stop()
-	c := x.connect()
-	metadata := kmsg.NewPtrMetadataRequest()
-	metadata.Version = 9
-	topic := kmsg.NewMetadataRequestTopic()
-	topic.Topic = kmsg.StringPtr("orders")
-	metadata.Topics = []kmsg.MetadataRequestTopic{topic}
-	id := c.send(metadata)
-	resp := c.receive(metadata, id).(*kmsg.MetadataResponse)
-	if len(resp.Brokers) != 1 || resp.Brokers[0].Port != int32(x.p.cfg.BrokerPortStart) || resp.Topics[0].ErrorCode != kerr.LeaderNotAvailable.Code {
-		t.Fatalf("metadata %+v", resp)
-	}
-	produce := produceTo("orders", -1, sampleBatch(-1, 0, 0))
-	id = c.send(produce)
-	<-time.After(50 * time.Millisecond)
-	x.p.Publish(x.route(2, "green"))
-	x.brokers["green"].next(kmsg.Produce).answer(t, produced("orders", 3, 0))
-	if p := c.receive(produce, id).(*kmsg.ProduceResponse).Topics[0].Partitions[0]; p.BaseOffset != 3 {
-		t.Fatalf("answer %+v", p)
-	}
-}
-
-// A topic with an error and without partitions makes a consumer leave its group's assignment: that is for a cluster that is down.
-func TestOneFailedConnectionIsNotTakenForAClusterThatIsDown(t *testing.T) {
-	kafka, err := testkit.StartKafka(1, "blue")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(kafka.Close)
-	if err := kafka.CreateTopic("orders", 2, nil); err != nil {
-		t.Fatal(err)
-	}
-	client, err := kgo.NewClient(kgo.SeedBrokers(kafka.ListenAddrs()...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.Close)
-	var failed atomic.Bool
-	x := newStage(t, func(c *Config) {
-		c.Clusters["blue"] = Cluster{Client: client, Dial: func(ctx context.Context, addr string) (net.Conn, error) {
-			if failed.CompareAndSwap(false, true) {
-				return nil, errors.New("no descriptor is left")
-			}
-			return dialTCP(ctx, addr)
-		}}
-	})
-	metadata := kmsg.NewPtrMetadataRequest()
-	metadata.Version = 9
-	topic := kmsg.NewMetadataRequestTopic()
-	topic.Topic = kmsg.StringPtr("orders")
-	metadata.Topics = []kmsg.MetadataRequestTopic{topic}
-	c := x.connect()
-	id := c.send(metadata)
-	resp := c.receive(metadata, id).(*kmsg.MetadataResponse)
-	if one := resp.Topics[0]; one.ErrorCode != 0 || len(one.Partitions) != 2 || !failed.Load() {
-		t.Fatalf("metadata %+v", resp)
-	}
 }
 
 func TestVersionsAreAgreedOn(t *testing.T) {

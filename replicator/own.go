@@ -87,6 +87,14 @@ func (r *reign) own(ctx context.Context) error {
 // prepareSeal does the first half of the next reign's fence while this one goes on. What keeps it from that would keep the seal
 // from its fence, with clients waiting.
 func (s *slot) prepareSeal(ctx context.Context) error {
+	s.mu.Lock()
+	owned := s.done
+	s.mu.Unlock()
+	select {
+	case <-owned:
+	case <-ctx.Done():
+		return fmt.Errorf("slot %d is not owned: %w", s.n, errors.Join(context.Cause(ctx), s.why()))
+	}
 	s.gate.RLock() // no other fence of the slot is under way
 	defer s.gate.RUnlock()
 	r := &reign{slot: s, flow: s.flow}
@@ -116,7 +124,11 @@ func (s *slot) prepareSeal(ctx context.Context) error {
 		s.ahead = a
 	}
 	s.mu.Unlock()
-	if err != nil {
+	var lost lostSlot
+	switch {
+	case errors.As(err, &lost): // perhaps to our own next reign; the code is not passed on, so that it is tried again
+		return fmt.Errorf("slot %d cannot be fenced: %v", s.n, err)
+	case err != nil:
 		return fmt.Errorf("slot %d cannot be fenced: %w", s.n, err)
 	}
 	return nil
