@@ -29,7 +29,7 @@ func TestAMoveGoesThroughAllPhasesInOrder(t *testing.T) {
 	if st.Cutover.PauseMillis != 123 {
 		t.Errorf("pause %d", st.Cutover.PauseMillis)
 	}
-	want := "fence, load, save Preflight, inspect, save Preparing, warm, drop stale, refresh, prepare, ends, reach, prepare seal, save Holding, hold, " +
+	want := "fence, load, save Preflight, inspect, save Preparing, warm, drop stale, refresh, prepare, ends, reach, prepare seal, ends, reach, save Holding, hold, " +
 		"save Draining, drain, check, save Sealing, refresh, ends, reach, seal, ends, save Translating, "
 	if got := p.log(); !strings.HasPrefix(got, want) {
 		t.Errorf("calls\n%s\nwant\n%s", got, want)

@@ -118,15 +118,15 @@ func (r *run) prepare(ctx context.Context, st control.State) (Facts, error) {
 		return nil, fmt.Errorf("prepare the groups: %w", err)
 	}
 	facts = merge(facts, groups)
-	rounds, err := r.catchUp(ctx, st)
-	if err != nil {
+	if _, err := r.catchUp(ctx, st); err != nil {
 		return nil, err
 	}
 	r.stopped = true
 	if err := r.d.cfg.Flow.PrepareSeal(ctx); err != nil {
 		return nil, fmt.Errorf("prepare the seal: %w", err)
 	}
-	return merge(facts, Facts{"catch_up_rounds": int64(rounds)}), nil
+	rounds, err := r.catchUp(ctx, st) // what has come meanwhile
+	return merge(facts, Facts{"catch_up_rounds": int64(rounds)}), err
 }
 
 // catchUp reaches the ends again and again, until one round is short.
