@@ -129,12 +129,19 @@ func TestASealThatGoesBackCopiesOn(t *testing.T) {
 	p.exact(r, p.blue, p.green, "orders", 0)
 }
 
-func TestAPreparedSealTakesTheEpochThatWasPrepared(t *testing.T) {
+// copiedPair is a pair with a flow that has copied three records.
+func copiedPair(t *testing.T) (*pair, *running) {
+	t.Helper()
 	p := newPair(t)
 	p.blue.create(t, "orders", 2, nil)
 	r := p.start(p.config(p.blue, p.green))
 	p.blue.produce(t, "orders", 0, 0, 3, time.Now())
 	p.copied(r)
+	return p, r
+}
+
+func TestAPreparedSealTakesTheEpochThatWasPrepared(t *testing.T) {
+	p, r := copiedPair(t)
 	prepared := p.prepareSeal(r)
 	if len(prepared) != len(r.slots) {
 		t.Fatalf("%d slots of %d are prepared", len(prepared), len(r.slots))
@@ -176,11 +183,7 @@ func TestWhatComesBetweenAPreparedSealAndTheSealIsCopied(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newPair(t)
-			p.blue.create(t, "orders", 2, nil)
-			r := p.start(p.config(p.blue, p.green))
-			p.blue.produce(t, "orders", 0, 0, 3, time.Now())
-			p.copied(r)
+			p, r := copiedPair(t)
 			p.prepareSeal(r)
 			between(p, r)
 			p.copied(r)
@@ -199,11 +202,7 @@ func TestWhatComesBetweenAPreparedSealAndTheSealIsCopied(t *testing.T) {
 // A coordinator that cannot end the slot's last transaction, because a partition of it has no leader, must be found before clients
 // wait for it.
 func TestASlotThatCannotBeFencedIsFoundBeforeTheSeal(t *testing.T) {
-	p := newPair(t)
-	p.blue.create(t, "orders", 2, nil)
-	r := p.start(p.config(p.blue, p.green))
-	p.blue.produce(t, "orders", 0, 0, 3, time.Now())
-	p.copied(r)
+	p, r := copiedPair(t)
 	p.green.kafka.ControlKey(int16(kmsg.InitProducerID), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		p.green.kafka.KeepControl()
 		resp := req.ResponseKind().(*kmsg.InitProducerIDResponse)

@@ -104,9 +104,9 @@ func (s *slot) prepareSeal(ctx context.Context) error {
 			pumps = append(pumps, p)
 		}
 	}
-	begun := &ahead{} // from here on the epoch of this reign may not be the coordinator's
+	pending := &ahead{} // from here on the epoch of this reign may not be the coordinator's
 	s.mu.Lock()
-	s.ahead = begun
+	s.ahead = pending
 	s.mu.Unlock()
 	err := r.own(ctx)
 	a := &ahead{owner: r.owner}
@@ -120,7 +120,7 @@ func (s *slot) prepareSeal(ctx context.Context) error {
 		}
 	}
 	s.mu.Lock()
-	if s.ahead == begun { // else there is a new reign, with an epoch of its own
+	if s.ahead == pending { // else there is a new reign, with an epoch of its own
 		s.ahead = a
 	}
 	s.mu.Unlock()

@@ -216,21 +216,21 @@ func (s *slot) reign(parent context.Context) error {
 		return journal.Cause(ctx, err)
 	}
 	if mode == sealed { // who waits for the seal need not wait for the settled records: nothing is claimed before the next ones
-		r.begun(done)
+		r.announce(done)
 	}
 	if err := r.settleAll(ctx, pumps); err != nil {
 		return journal.Cause(ctx, err)
 	}
 	r.took.step("settle")
 	if mode == copying {
-		r.begun(done)
+		r.announce(done)
 	}
 	s.log.Debug().Int("partitions", len(r.running)).Object("millis", r.took).Msg("slot is owned")
 	return r.hold(ctx, mode)
 }
 
-// begun tells who waits that the slot is fenced and recovered.
-func (r *reign) begun(done chan struct{}) {
+// announce tells who waits that the slot is fenced and recovered.
+func (r *reign) announce(done chan struct{}) {
 	r.slot.setTrouble(nil)
 	if !closed(done) {
 		close(done)

@@ -118,15 +118,16 @@ func (r *run) prepare(ctx context.Context, st control.State) (Facts, error) {
 		return nil, fmt.Errorf("prepare the groups: %w", err)
 	}
 	facts = merge(facts, groups)
-	if _, err := r.catchUp(ctx, st); err != nil {
+	before, err := r.catchUp(ctx, st)
+	if err != nil {
 		return nil, err
 	}
 	r.stopped = true
 	if err := r.d.cfg.Flow.PrepareSeal(ctx); err != nil {
 		return nil, fmt.Errorf("prepare the seal: %w", err)
 	}
-	rounds, err := r.catchUp(ctx, st) // what has come meanwhile
-	return merge(facts, Facts{"catch_up_rounds": int64(rounds)}), err
+	after, err := r.catchUp(ctx, st) // what has come meanwhile
+	return merge(facts, Facts{"catch_up_rounds": int64(before + after)}), err
 }
 
 // catchUp reaches the ends again and again, until one round is short.
@@ -198,22 +199,22 @@ func (r *run) hold(ctx context.Context) (Facts, error) {
 }
 
 func (r *run) drain(ctx context.Context) (Facts, error) {
-	laps := newLaps()
+	took := newLaps()
 	if err := r.d.cfg.Gate.Drain(ctx); err != nil {
 		return nil, fmt.Errorf("wait for answers in flight: %w", err)
 	}
-	laps.lap("answers_ms")
+	took.lap("answers_ms")
 	groups, err := r.d.cfg.Groups.Check(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("check the groups: %w", err)
 	}
-	laps.lap("groups_ms")
-	return merge(groups, laps.facts), nil
+	took.lap("groups_ms")
+	return merge(groups, took.facts), nil
 }
 
 // seal freezes the ends: all copied, the flow fenced, and then the ends are looked at again.
 func (r *run) seal(ctx context.Context, st control.State) (Facts, error) {
-	flow, laps := r.d.cfg.Flow, newLaps()
+	flow, took := r.d.cfg.Flow, newLaps()
 	if err := flow.Refresh(ctx); err != nil {
 		return nil, fmt.Errorf("find all topics: %w", err)
 	}
@@ -221,19 +222,19 @@ func (r *run) seal(ctx context.Context, st control.State) (Facts, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the ends: %w", err)
 	}
-	laps.lap("ends_ms")
+	took.lap("ends_ms")
 	if err := openTransaction(ends); err != nil {
 		return nil, err
 	}
 	if err := r.reach(ctx, st, ends, nil); err != nil {
 		return nil, err
 	}
-	laps.lap("reached_ms")
+	took.lap("reached_ms")
 	sealed, err := flow.Seal(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("seal the flow: %w", err)
 	}
-	laps.lap("sealed_ms")
+	took.lap("sealed_ms")
 	again, err := flow.Ends(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read the ends again: %w", err)
@@ -242,8 +243,8 @@ func (r *run) seal(ctx context.Context, st control.State) (Facts, error) {
 		return nil, err
 	}
 	r.ends, r.sealed = ends, sealed
-	laps.lap("ends_again_ms")
-	return merge(laps.facts, Facts{"partitions": int64(len(ends))}), nil
+	took.lap("ends_again_ms")
+	return merge(took.facts, Facts{"partitions": int64(len(ends))}), nil
 }
 
 // translate leaves on the target all that the new generation needs; none of it counts before Committed.

@@ -255,13 +255,13 @@ func (e *Engine) firstState(ctx context.Context, s control.Snapshot) (control.St
 		_, err := active.health()
 		return s.State, fmt.Errorf("the first start needs the active cluster %s: %s (%w)", e.cfg.Active, s.Assumed, err)
 	}
-	id, _, err := completeIdentity(ctx, control.Identity{}, active) // its error, and its cluster id
+	id, _, err := completeIdentity(ctx, control.Identity{}, active)
 	if err != nil {
 		return s.State, err
 	}
 	id, _, _ = e.identityNow(ctx, id) // what fails is asked again by watch
-	if n := nodeCount(id); n > e.cfg.BrokerPorts.Count {
-		return s.State, fatal{fmt.Errorf("%w: %s has %d brokers, broker_ports has room for %d", errNoRoom, e.cfg.Active, n, e.cfg.BrokerPorts.Count)}
+	if err := e.room(id, e.cfg.Active); err != nil {
+		return s.State, fatal{err}
 	}
 	st := control.State{VirtualCluster: e.cfg.Name, Generation: 1, Active: e.cfg.Active, Standby: e.cfg.Standby, Phase: control.Idle, Identity: id}
 	return st, e.store.Save(ctx, st)
@@ -290,6 +290,14 @@ func (e *Engine) knownState(ctx context.Context, s control.Snapshot) (control.Sn
 // errNoRoom says that clients cannot be shown all brokers; waiting does not help.
 var errNoRoom = errors.New("not all brokers can be shown to clients")
 
+// room fails if there are not enough ports for an identity, the last brokers of which are those of cluster.
+func (e *Engine) room(id control.Identity, cluster string) error {
+	if n := nodeCount(id); n > e.cfg.BrokerPorts.Count {
+		return fmt.Errorf("%w: %s has %d brokers, broker_ports has room for %d", errNoRoom, cluster, n, e.cfg.BrokerPorts.Count)
+	}
+	return nil
+}
+
 // identityNow adds what the clusters that answer can tell; added are those that told something new.
 func (e *Engine) identityNow(ctx context.Context, id control.Identity) (out control.Identity, added []string, err error) {
 	var errs []error
@@ -299,8 +307,8 @@ func (e *Engine) identityNow(ctx context.Context, id control.Identity) (out cont
 			continue
 		}
 		next, changed, err := completeIdentity(ctx, id, u)
-		if n := nodeCount(next); changed && n > max(nodeCount(id), e.cfg.BrokerPorts.Count) {
-			err, changed = fmt.Errorf("%w: %s has %d brokers, broker_ports has room for %d", errNoRoom, name, n, e.cfg.BrokerPorts.Count), false
+		if full := e.room(next, name); changed && full != nil && nodeCount(next) > nodeCount(id) {
+			err, changed = full, false
 		}
 		errs = append(errs, err)
 		if changed {
