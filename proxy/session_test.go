@@ -11,7 +11,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/big"
-
 	"runtime"
 	"testing"
 	"time"
