@@ -19,6 +19,7 @@ import (
 // went back, from then on it goes forward; clients lose nothing, and read nothing twice, either way.
 func TestKillNineInEveryPhaseOfAMove(t *testing.T) {
 	w := newWorld(t, 6, nil)
+	w.javaProps = keepMetadata()
 	w.fill(t)
 	p := product.Start(t, product.Config{Blue: w.blue.Addrs(), Green: w.green.Addrs()})
 	run := clients.NewRun(t)

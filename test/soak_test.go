@@ -24,6 +24,7 @@ func TestSoak(t *testing.T) {
 		t.Fatalf("SWITCHBACK_SOAK: %v", err)
 	}
 	w := newWorld(t, int32(size(t, "PARTITIONS", 12, 30)), forgetfulProps())
+	w.javaProps = keepMetadata()
 	w.fill(t)
 	p := product.Start(t, product.Config{Blue: w.blue.Addrs(), Green: w.green.Addrs()})
 	run := clients.NewRun(t)

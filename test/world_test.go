@@ -44,6 +44,14 @@ type world struct {
 	blue, green *cluster.Cluster
 	partitions  int32 // of orders
 	before      []*kgo.Record
+	javaProps   map[string]string // of the Java group's members
+}
+
+// keepMetadata makes a Java consumer keep what it knows of the cluster while no broker can be reached. By default (KIP-899) it
+// forgets all topics then, and the leader of a group that finds the coordinator again before the topics takes that for a change
+// and rejoins, on any Kafka. A test that kills the one process of the product and counts rebalances wants those of the product.
+func keepMetadata() map[string]string {
+	return map[string]string{"metadata.recovery.strategy": "none"}
 }
 
 // forgetfulProps make brokers forget producers fast, which opens every door that an expired producer id opens.
@@ -112,7 +120,7 @@ func (w *world) start(t *testing.T, run *clients.Run, bootstrap string, rate int
 	c := &crowd{topics: []string{orders, ledger}}
 	run.Known(w.before)
 	c.groups = []*clients.Client{
-		run.Group(clients.Java, clients.Group{Bootstrap: bootstrap, Group: "java-group", Topics: c.topics, Members: 3}),
+		run.Group(clients.Java, clients.Group{Bootstrap: bootstrap, Group: "java-group", Topics: c.topics, Members: 3, Props: w.javaProps}),
 		run.Group(clients.Rdkafka, clients.Group{Bootstrap: bootstrap, Group: "rdkafka-group", Topics: c.topics, Members: 2}),
 	}
 	c.assign = run.Assign(clients.Franz, clients.Assign{Bootstrap: bootstrap, Name: "franz-assign", Topics: c.topics})

@@ -170,6 +170,9 @@ func (r *Run) Require(report check.Report) {
 	for _, c := range r.all() {
 		for _, p := range c.procs {
 			r.t.Logf("%s printed last:\n%s", c.Name, proc.Tail(p.Output(), 800))
+			if why := proc.Lines(p.Output(), 20, "Request joining group due to", "Rebootstrapping"); len(why) > 0 {
+				r.t.Logf("%s rejoined, in its own words:\n%s", c.Name, strings.Join(why, "\n"))
+			}
 		}
 	}
 	r.t.Errorf("the checker found faults; logs of the clients: %s", r.dir)

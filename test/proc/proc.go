@@ -15,6 +15,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -144,6 +146,21 @@ func Tail(path string, bytes int64) string {
 		b = b[int64(len(b))-bytes:]
 	}
 	return string(b)
+}
+
+// Lines returns the last n lines of a file that contain one of the texts, for messages.
+func Lines(path string, n int, texts ...string) []string {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	var out []string
+	for line := range strings.Lines(string(b)) {
+		if slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(line, text) }) {
+			out = append(out, strings.TrimSpace(line))
+		}
+	}
+	return out[max(0, len(out)-n):]
 }
 
 // Root is the top folder of the project.
