@@ -3,7 +3,6 @@ package replicator
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
@@ -45,6 +44,7 @@ func natives(eras []control.Era, target string) []journal.Native {
 // nothing is known.
 func (p *pump) begin(ctx context.Context, part *journal.Partition) (*journal.Partition, *trouble) {
 	eras := p.eras()
+	p.waits = false
 	if p.anew {
 		part = nil
 	}
@@ -58,6 +58,7 @@ func (p *pump) begin(ctx context.Context, part *journal.Partition) (*journal.Par
 	if t := p.checkIDs(part); t != nil {
 		return nil, t
 	}
+	first := part == nil // reign of this generation that begins with the partition
 	if part == nil {
 		start, t := p.start(ctx, eras, runs)
 		if t != nil {
@@ -68,8 +69,13 @@ func (p *pump) begin(ctx context.Context, part *journal.Partition) (*journal.Par
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	part.SourceTopicID, part.TargetTopicID = p.sourceID, p.targetID
+	before := part.Frontier()
 	if err := part.PutNative(runs); err != nil {
 		return nil, &trouble{"the journal and the control topic disagree: " + err.Error(), hintAnew}
+	}
+	first = first || part.Frontier() > before // else clients wrote nothing since the journal's states, or they were taken over
+	if states := p.flow.cfg.Producers(p.tp); first && states != nil {
+		part.Producers = states.Clone()
 	}
 	if part.Frontier() < p.era.Virtual {
 		return nil, &trouble{
@@ -89,19 +95,15 @@ func (p *pump) start(ctx context.Context, eras []control.Era, runs []journal.Nat
 		return p.era.Virtual, nil
 	}
 	start, err := p.logStart(ctx)
-	if err != nil {
+	if p.waits = err != nil; p.waits {
 		return 0, &trouble{"the source's log start is not known: " + err.Error(), "it is tried again"}
 	}
 	return p.virtual(start), nil
 }
 
-// logStartTimeout bounds how long a slot waits for a leader of the source; after it the partition is stopped until the next
-// reign.
-const logStartTimeout = 10 * time.Second
-
 // logStart asks again while the leader moves.
 func (p *pump) logStart(ctx context.Context) (translate.Physical, error) {
-	ctx, cancel := context.WithTimeout(ctx, logStartTimeout)
+	ctx, cancel := context.WithTimeout(ctx, p.flow.cfg.LeaderTimeout)
 	defer cancel()
 	for {
 		start, err := journal.Offset(ctx, p.flow.source.client, p.source, p.tp.Partition, journal.Earliest)
@@ -160,11 +162,4 @@ func (p *pump) checkTarget(part *journal.Partition) *trouble {
 		}
 	}
 	return nil
-}
-
-// own returns the live partition, if the last reign left one.
-func (p *pump) own() *journal.Partition {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.part
 }

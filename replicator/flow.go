@@ -36,6 +36,9 @@ type Config struct {
 	Eras func(topic string, partitions int) [][]control.Era
 	// SourceMap is the full map of the source, for committed offsets. If nil, virtual = physical there.
 	SourceMap func(journal.TP) *translate.Map
+	// Producers are the states, by shown id, that the generation began with. The flow goes on with them: what the journal has is of
+	// the last generation in this direction. If nil, or if it returns nil, none are known.
+	Producers func(journal.TP) *journal.Producers
 	// TargetID is the id that the control topic has for a topic on the target; a target topic with another one was re-created
 	// or wiped. If nil, or if ok is false, only the journal knows.
 	TargetID func(topic string) (id [16]byte, ok bool)
@@ -44,6 +47,7 @@ type Config struct {
 	CheckpointInterval time.Duration // 0: 5 s
 	MetadataInterval   time.Duration // 0: 5 s
 	RetryInterval      time.Duration // first wait of what is tried again: a lost slot, a refused batch. 0: 1 s
+	LeaderTimeout      time.Duration // how long a slot waits for partitions that have no leader, before it goes on without them. 0: 15 s
 	Slots              int           // 0: 16
 	ReplicationFactor  int16         // of the journal; 0: 3, or the number of brokers if that is less
 	Metrics            *obs.Metrics  // nil: none
@@ -64,6 +68,9 @@ func (c Config) withDefaults() Config {
 	if c.SourceMap == nil {
 		c.SourceMap = func(journal.TP) *translate.Map { return translate.Identity() }
 	}
+	if c.Producers == nil {
+		c.Producers = func(journal.TP) *journal.Producers { return nil }
+	}
 	if c.TargetID == nil {
 		c.TargetID = func(string) ([16]byte, bool) { return [16]byte{}, false }
 	}
@@ -77,6 +84,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.RetryInterval <= 0 {
 		c.RetryInterval = time.Second
+	}
+	if c.LeaderTimeout <= 0 {
+		c.LeaderTimeout = 15 * time.Second
 	}
 	if c.Slots <= 0 {
 		c.Slots = 16

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/switchback-proxy/switchback/internal/batch"
 	"github.com/switchback-proxy/switchback/internal/control"
 	"github.com/switchback-proxy/switchback/internal/journal"
 	"github.com/switchback-proxy/switchback/translate"
@@ -68,6 +70,9 @@ func TestMapsStayExactOverThreeGenerations(t *testing.T) {
 				Generation: translate.Generation(g + 1), Cluster: standby.name, Virtual: s.Frontier, Physical: s.Physical,
 				Shift: shift, FirstEpoch: shift.Show(s.TargetEpoch),
 			})
+		}
+		if err := r.Settled(p.ctx); err != nil {
+			t.Fatal(err)
 		}
 		r.stop()
 	}
@@ -231,4 +236,60 @@ func (p *pair) prepareSeal(r *running) []journal.Owner {
 		s.mu.Unlock()
 	}
 	return out
+}
+
+// The states of producers go along from one generation to the next, whichever flow has seen them write: a retry of an earlier
+// generation is known, and a producer that skipped one is not held to what it wrote before.
+func TestProducerStatesGoAlongOverGenerations(t *testing.T) {
+	p := newPair(t)
+	p.blue.create(t, "orders", 1, nil)
+	writer, _ := translate.Show(1234, 1)
+	idle, _ := translate.Show(1235, 1)
+	eras := []control.Era{{Generation: 1, Cluster: "blue"}}
+	sides := []*side{p.blue, p.green}
+	tp := journal.TP{Topic: "orders"}
+	var states *journal.Producers
+	write := func(s *side, id int64, g translate.Generation, first int32) {
+		five := slices.Repeat([]batch.Record{{Value: []byte("v")}}, 5)
+		s.raw(t, "orders", 0, five, batch.Params{LeaderEpoch: -1, Producer: &batch.Producer{ID: translate.OnCluster(id, g), FirstSequence: first}})
+	}
+	for g := translate.Generation(1); g <= 3; g++ {
+		active, standby := sides[(g-1)%2], sides[g%2]
+		cfg := p.config(active, standby)
+		cfg.Generation = g
+		snapshot, began := slices.Clone(eras), states
+		cfg.Eras = func(string, int) [][]control.Era { return [][]control.Era{snapshot} }
+		cfg.Producers = func(journal.TP) *journal.Producers { return began }
+		r := p.start(cfg)
+		switch g {
+		case 1:
+			write(active, writer, g, 0)
+			write(active, idle, g, 0)
+		case 2:
+			write(active, writer, g, 5)
+		}
+		p.copied(r)
+		sealed, err := r.Seal(p.ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Settled(p.ctx); err != nil {
+			t.Fatal(err)
+		}
+		part, _ := r.Partition(tp)
+		states = part.Producers
+		want := map[translate.Generation]int32{1: 5, 2: 10, 3: 10}[g]
+		if next, _, ok := states.NextOf(writer); !ok || next != want {
+			t.Fatalf("after generation %d the writer's next sequence is %d (%v), not %d", g, next, ok, want)
+		}
+		if at, verdict := states.Lookup(idle, 0, 0, 4); verdict != journal.Known || at != 5 {
+			t.Fatalf("after generation %d a retry of the first one is %v at %d", g, verdict, at)
+		}
+		s := sealed[tp]
+		shift := translate.ShiftFor(part.History.Last(), s.TargetEpoch)
+		eras = append(eras, control.Era{
+			Generation: g + 1, Cluster: standby.name, Virtual: s.Frontier, Physical: s.Physical, Shift: shift, FirstEpoch: shift.Show(s.TargetEpoch),
+		})
+		r.stop()
+	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -153,13 +152,19 @@ func (r *reign) fence(ctx context.Context, pumps []*pump, included map[*pump]boo
 	}
 	req := kmsg.NewPtrEndTxnRequest()
 	req.TransactionalID, req.ProducerID, req.ProducerEpoch = r.txnID(), r.owner.ID, r.owner.Epoch
-	return unknown, retryTxn(ctx, "fence slot", func() (int16, error) {
+	err = retryTxn(ctx, "fence slot", func() (int16, error) {
 		resp, err := req.RequestWith(ctx, r.client())
 		if err != nil {
 			return 0, err
 		}
 		return resp.ErrorCode, nil
 	})
+	if err == nil {
+		for _, p := range without(pumps, unknown) {
+			p.unread++
+		}
+	}
+	return unknown, err
 }
 
 // include puts the partitions into the transaction that are not in it yet. unknown are those that the coordinator does not know.
@@ -245,6 +250,3 @@ func isTxnCode(code int16) bool {
 	}
 	return false
 }
-
-// markerTimeout bounds the wait for our own markers. They are written by the coordinator as soon as each leader takes them.
-const markerTimeout = 30 * time.Second

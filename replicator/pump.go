@@ -30,6 +30,9 @@ type pump struct {
 	known       translate.Virtual
 	aged        bool // a batch with old timestamps was sent since the last marker of ours
 	unsettled   int  // claims since the last settled record
+	unread      int  // markers of the reign in the target's log that were not read yet, at most
+	waits       bool // for the source's log start: it begins again with the next metadata
+	chunked     bool // the settled record that is being written names a new chunk
 	settledAt   time.Time
 	sourceEpoch translate.RealEpoch // the source's leader epoch, as last looked at; −1: not yet
 	tail        watched
@@ -351,15 +354,24 @@ func (p *pump) settle(ctx context.Context, r *reign) error {
 func (p *pump) settleRecords() (out []journal.Record) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if value, number := p.part.Chunk(); value != nil {
-		p.part.Sealed()
-		out = append(out, journal.Record{Key: journal.Key{Kind: journal.KindChunk, TP: p.tp, Number: number}.Encode(), Value: value})
-	}
 	p.part.Producers.Prune(time.Now().Add(-keepProducers).UnixMilli())
-	return append(out, journal.Record{Key: journal.Key{Kind: journal.KindSettled, TP: p.tp}.Encode(), Value: p.part.EncodeSettled(nil)})
+	chunk, number, record := p.part.Settle()
+	if p.chunked = chunk != nil; p.chunked {
+		out = append(out, journal.Record{Key: journal.Key{Kind: journal.KindChunk, TP: p.tp, Number: number}.Encode(), Value: chunk})
+	}
+	return append(out, journal.Record{Key: journal.Key{Kind: journal.KindSettled, TP: p.tp}.Encode(), Value: record})
 }
 
-func (p *pump) settled() { p.unsettled, p.settledAt, p.anew = 0, time.Now(), false }
+// settled: what settleRecords returned is in the journal. Not before: a reign that ends meanwhile leaves the partition to the
+// next one, and a chunk that was never written may not be named.
+func (p *pump) settled() {
+	p.mu.Lock()
+	if p.chunked {
+		p.part.Sealed()
+	}
+	p.mu.Unlock()
+	p.unsettled, p.settledAt, p.anew, p.chunked = 0, time.Now(), false, false
+}
 
 // old says that the target may forget our producer while it has a batch with this timestamp as its last one: then neither
 // the fence nor the duplicate check holds.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -25,13 +26,14 @@ func (r *reign) recover(ctx context.Context, kept remains, ahead *ahead) ([]*pum
 	}
 	r.took.step("replay")
 	r.startAppender(ctx)
-	return r.bring(ctx, pumps)
+	return r.bring(ctx, r.begin(ctx, pumps))
 }
 
 // ownAndFence returns the pumps that it fenced. It takes up what was prepared, if that still holds.
 func (r *reign) ownAndFence(ctx context.Context, ahead *ahead) ([]*pump, error) {
 	var pumps []*pump
 	for _, p := range r.slot.members() {
+		p.unread = 0
 		if r.canFence(p) {
 			pumps = append(pumps, p)
 		}
@@ -54,11 +56,17 @@ func (r *reign) ownAndFence(ctx context.Context, ahead *ahead) ([]*pump, error) 
 
 // join does the same for pumps that come later, while the others run.
 func (r *reign) join(ctx context.Context, pumps []*pump) error {
+	late := r.begin(ctx, pumps)
+	pumps = nil
+	for _, rec := range late {
+		pumps = append(pumps, rec.pump)
+	}
 	unknown, err := r.fenceAlone(ctx, pumps)
 	if err != nil {
 		return err
 	}
-	brought, err := r.bring(ctx, without(pumps, unknown))
+	late = slices.DeleteFunc(late, func(rec *recovery) bool { return unknown[rec.pump] })
+	brought, err := r.bring(ctx, late)
 	if err != nil {
 		return err
 	}
@@ -92,14 +100,15 @@ func (r *reign) canFence(p *pump) bool {
 	return ok && p.admitted()
 }
 
-// replay reads the journal up to our marker. If nothing came behind what the last reign left, the pumps know the rest.
+// replay reads the journal up to our marker, only its end if nothing came behind what the last reign left.
 func (r *reign) replay(ctx context.Context, kept remains) error {
 	topic := journal.Topic(r.flow.cfg.From, r.flow.cfg.To)
 	leader, _, _ := r.flow.target.leader(topic, r.slot.n)
 	if kept.valid {
-		r.fold = journal.ResumeFold(kept.owner, kept.next, kept.position, kept.last)
+		r.fold = journal.ResumeFold(kept.fold, kept.owner, kept.next, kept.position, kept.last)
 		err := r.fold.Replay(ctx, r.client(), topic, r.flow.journalID, r.slot.n, leader, r.owner)
 		if err == nil && !r.fold.Changed() {
+			r.parts = kept.parts
 			return nil
 		}
 		if err != nil && !errors.Is(err, journal.ErrTailLost) {
@@ -125,39 +134,48 @@ type recovery struct {
 	cursor  *journal.Cursor
 	checked bool // the last batch known was found where it should be, or cannot be looked for
 	lost    bool // the log lost its tail
+	marked  bool // a marker of the reign was read
 }
 
-// bring brings partitions up to our marker, which was just written to them, and returns those that have to be settled.
-func (r *reign) bring(ctx context.Context, pumps []*pump) ([]*pump, error) {
-	var all []*recovery
+// begin looks at what is known of partitions, and stops those of which something does not fit. What the journal knows of
+// them stays in r.parts.
+func (r *reign) begin(ctx context.Context, pumps []*pump) (all []*recovery) {
 	for _, p := range pumps {
-		part, trouble := r.partition(ctx, p)
+		part, trouble := p.begin(ctx, r.parts[p.tp])
 		if trouble != nil {
 			p.adopt(nil, trouble)
-			r.running[p] = true // its trouble is known; it is looked at again in the next reign
+			if !p.waits { // what stops it for good is looked at again in the next reign
+				r.running[p] = true
+			}
 			continue
 		}
-		rec := &recovery{pump: p, part: part}
-		rec.aim(part.PhysicalEnd)
-		all = append(all, rec)
+		all = append(all, &recovery{pump: p, part: part})
+	}
+	return all
+}
+
+// bring brings partitions up to our marker, which was just written to them, and returns those that have to be settled. One
+// whose marker does not come, because it has no leader any more, joins later: from where it was read to.
+func (r *reign) bring(ctx context.Context, all []*recovery) (brought []*pump, err error) {
+	for _, rec := range all {
+		rec.aim(rec.part.PhysicalEnd)
 	}
 	if err := r.read(ctx, all); err != nil {
 		return nil, err
 	}
 	r.took.step("read")
 	for _, rec := range all {
+		p := rec.pump
 		if !rec.cursor.Done {
-			continue // no leader any more; it joins when it has one
+			if rec.marked { // another one is not there: it was lost with the log's tail
+				p.unread = 0
+			}
+			continue
 		}
 		rec.part.Finish()
-		rec.pump.adopt(rec.part, rec.pump.checkTarget(rec.part))
-		r.running[rec.pump] = true
-	}
-	var brought []*pump
-	for _, rec := range all {
-		if r.running[rec.pump] {
-			brought = append(brought, rec.pump)
-		}
+		p.adopt(rec.part, p.checkTarget(rec.part))
+		r.parts[p.tp], r.running[p] = rec.part, true
+		brought = append(brought, p)
 	}
 	return brought, nil
 }
@@ -192,9 +210,10 @@ func (rec *recovery) aim(at translate.Physical) {
 	}
 }
 
-// read reads the logs up to our markers. It gives up on partitions whose marker does not come.
+// read reads the logs up to our markers, which the coordinator writes as soon as each leader takes them. It gives up on
+// partitions whose marker does not come.
 func (r *reign) read(ctx context.Context, all []*recovery) error {
-	readCtx, cancel := context.WithTimeoutCause(ctx, markerTimeout, errNoMarker)
+	readCtx, cancel := context.WithTimeoutCause(ctx, r.flow.cfg.LeaderTimeout, errNoMarker)
 	defer cancel()
 	byCursor := make(map[*journal.Cursor]*recovery, len(all))
 	cursors := make([]*journal.Cursor, len(all))
@@ -203,7 +222,7 @@ func (r *reign) read(ctx context.Context, all []*recovery) error {
 	}
 	err := journal.Read(readCtx, r.client(), cursors, func(c *journal.Cursor, b journal.Batch, raw []byte) error {
 		if raw != nil {
-			byCursor[c].visit(b, r.owner, r.fold.Ours)
+			r.visit(byCursor[c], b)
 		}
 		return nil
 	})
@@ -227,7 +246,8 @@ func (r *reign) read(ctx context.Context, all []*recovery) error {
 
 var errNoMarker = errors.New("a marker did not come in time")
 
-func (rec *recovery) visit(b journal.Batch, own journal.Owner, ours func(int64) bool) {
+// visit judges a batch. The last marker of this reign ends the log: a partition that joins late has one of each attempt.
+func (r *reign) visit(rec *recovery, b journal.Batch) {
 	p := rec.part
 	if !rec.checked {
 		rec.checked = true
@@ -237,9 +257,13 @@ func (rec *recovery) visit(b journal.Batch, own journal.Owner, ours func(int64) 
 		}
 	}
 	rec.pump.mu.Lock()
-	p.Judge(b, ours)
+	p.Judge(b, r.fold.Ours)
 	rec.pump.mu.Unlock()
-	rec.cursor.Done = b.Marker && b.Owner == own
+	if b.Marker && b.Owner == r.owner {
+		rec.marked = true
+		rec.pump.unread = max(0, rec.pump.unread-1)
+		rec.cursor.Done = rec.pump.unread == 0
+	}
 }
 
 // cut forgets the tail that the target's log lost: what lies above the end of the epoch that was written last. If that is not
@@ -260,6 +284,7 @@ func (r *reign) cut(ctx context.Context, rec *recovery) error {
 		return err
 	}
 	rec.lost = false
+	rec.pump.unread = 0 // which of them were lost is not known
 	rec.aim(p.PhysicalEnd)
 	return nil
 }
@@ -300,19 +325,6 @@ func epochEndAt(ctx context.Context, c *cluster, topic string, partition int32, 
 		return 0, false, fmt.Errorf("end of epoch %d of %s-%d: %w", epoch, topic, partition, err)
 	}
 	return translate.Physical(one.EndOffset), one.EndOffset >= 0, nil
-}
-
-// partition is what is known of a pump's partition before its log is read: from the journal, or from the pump itself.
-func (r *reign) partition(ctx context.Context, p *pump) (*journal.Partition, *trouble) {
-	var part *journal.Partition
-	if r.parts == nil {
-		part = p.own()
-	}
-	if part == nil {
-		part = r.parts[p.tp]
-	}
-	delete(r.parts, p.tp)
-	return p.begin(ctx, part)
 }
 
 // settleAll writes settled records of partitions that nobody else works on.

@@ -221,8 +221,8 @@ func (f *Flow) PrepareSeal(ctx context.Context) error {
 // prepareTimeout is what a coordinator may take that loads, or that still ends the last transaction of a slot.
 const prepareTimeout = 15 * time.Second
 
-// Seal stops all pumps, fences all slots anew, reads the markers and settles what is in the logs. From its return on nothing
-// of this flow is written, nor will be, until Unseal. Partitions that cannot be sealed are errors; all slots stay sealed then
+// Seal stops all pumps, fences all slots anew and reads the markers. From its return on nothing of this flow is written, nor
+// will be, until Unseal, but for the settled records of what is in the logs: see Settled. Partitions that cannot be sealed are errors; all slots stay sealed then
 // as well. Group offsets are left alone too, but for FinalOffsets.
 func (f *Flow) Seal(ctx context.Context) (map[journal.TP]Sealed, error) {
 	if err := f.begun(ctx); err != nil {
@@ -251,6 +251,22 @@ func (f *Flow) Seal(ctx context.Context) (map[journal.TP]Sealed, error) {
 		out[p.tp] = s
 	}
 	return out, errors.Join(errs...)
+}
+
+// Settled waits, after Seal, until the journal says all of what is in the logs: who reads it later, and the next flow in this
+// direction, know nothing else of it. No move may be committed before.
+func (f *Flow) Settled(ctx context.Context) error {
+	for i, s := range f.slots {
+		s.mu.Lock()
+		settled := s.settled
+		s.mu.Unlock()
+		select {
+		case <-settled:
+		case <-ctx.Done():
+			return fmt.Errorf("settle slot %d: %w", i, errors.Join(context.Cause(ctx), s.why()))
+		}
+	}
+	return nil
 }
 
 func (s *slot) why() error {

@@ -33,6 +33,7 @@ type slot struct {
 	pumps   []*pump
 	mode    mode
 	done    chan struct{}           // closed when a reign has recovered in this mode
+	settled chan struct{}           // closed when the journal has settled records of all that it recovered
 	reigned chan struct{}           // done of the last reign
 	abandon context.CancelCauseFunc // ends the present reign; nil if there is none
 	owner   journal.Owner
@@ -57,9 +58,11 @@ type ahead struct {
 // errAhead ends a reign because it has to fence, and its successor has the epoch for that.
 var errAhead = errors.New("the slot is fenced anew, because the fence of its seal was prepared")
 
-// remains says that the pumps' partitions are what the journal says up to a place in it.
+// remains says that parts are what the journal says up to a place in it.
 type remains struct {
 	valid    bool
+	parts    map[journal.TP]*journal.Partition
+	fold     *journal.Fold
 	owner    journal.Owner
 	next     int32 // journal sequence
 	position translate.Physical
@@ -81,7 +84,7 @@ func orderly(err error) bool {
 
 func newSlot(f *Flow, n int32) *slot {
 	return &slot{
-		flow: f, n: n, wake: make(chan struct{}, 1), done: make(chan struct{}),
+		flow: f, n: n, wake: make(chan struct{}, 1), done: make(chan struct{}), settled: make(chan struct{}),
 		log: f.log.With().Int32("slot", n).Logger(),
 	}
 }
@@ -123,7 +126,7 @@ func (s *slot) set(m mode) <-chan struct{} {
 	if s.mode == copying && m == copying && s.ahead == nil {
 		return s.done
 	}
-	s.mode, s.done = m, make(chan struct{}) // sealing again is fencing again
+	s.mode, s.done, s.settled = m, make(chan struct{}), make(chan struct{}) // sealing again is fencing again
 	if s.abandon != nil {
 		s.abandon(errMode)
 	}
@@ -193,7 +196,7 @@ func (s *slot) reign(parent context.Context) error {
 	defer abandon(nil)
 	s.mu.Lock()
 	s.abandon = abandon
-	mode, done, ahead := s.mode, s.done, s.ahead
+	mode, done, settled, ahead := s.mode, s.done, s.settled, s.ahead
 	s.reigned, s.ahead = done, nil
 	s.mu.Unlock()
 	for _, p := range s.members() {
@@ -215,13 +218,14 @@ func (s *slot) reign(parent context.Context) error {
 	if err != nil {
 		return journal.Cause(ctx, err)
 	}
-	if mode == sealed { // who waits for the seal need not wait for the settled records: nothing is claimed before the next ones
+	if mode == sealed { // nothing is claimed before the settled records, so who waits for the seal may go on meanwhile
 		r.announce(done)
 	}
 	if err := r.settleAll(ctx, pumps); err != nil {
 		return journal.Cause(ctx, err)
 	}
 	r.took.step("settle")
+	closeOnce(settled)
 	if mode == copying {
 		r.announce(done)
 	}
@@ -232,10 +236,15 @@ func (s *slot) reign(parent context.Context) error {
 // announce tells who waits that the slot is fenced and recovered.
 func (r *reign) announce(done chan struct{}) {
 	r.slot.setTrouble(nil)
-	if !closed(done) {
-		close(done)
-	}
+	closeOnce(done)
 	r.flow.progress.signal()
+}
+
+// closeOnce is for the reigns of one slot, which follow each other.
+func closeOnce(c chan struct{}) {
+	if !closed(c) {
+		close(c)
+	}
 }
 
 func closed(c chan struct{}) bool {
@@ -255,7 +264,7 @@ type reign struct {
 	owner       journal.Owner
 	took        *steps
 	fold        *journal.Fold
-	parts       map[journal.TP]*journal.Partition // from the journal; nil: the pumps have them
+	parts       map[journal.TP]*journal.Partition // all that is known: of the journal, or, once recovered, the pump's own
 	appender    *appender
 	appendCtx   context.Context // of the appender: it outlives the pumps
 	endAppender context.CancelFunc
@@ -281,14 +290,15 @@ func (r *reign) hold(ctx context.Context, m mode) error {
 	cause := context.Cause(ctx)
 	switch {
 	case errors.Is(cause, errMode) && r.slot.isSealed(): // it settles behind its fence, when nobody waits for it
-		r.slot.kept = remains{valid: true, owner: r.owner}
+		r.slot.kept.valid = true
 	case errors.Is(cause, errAhead): // the broker may refuse what we write
 	case orderly(cause), errors.Is(cause, context.Canceled):
 		r.leave(r.appendCtx)
 	}
 	r.stopAppender()
 	if r.slot.kept.valid {
-		r.slot.kept.next, r.slot.kept.position, r.slot.kept.last = r.appender.next, r.appender.position, r.appender.last
+		a := r.appender
+		r.slot.kept = remains{true, r.parts, r.fold, r.owner, a.next, a.position, a.last}
 	}
 	return cause
 }
@@ -326,9 +336,7 @@ func (r *reign) leave(ctx context.Context) {
 			changed = append(changed, p)
 		}
 	}
-	if r.settleAll(ctx, changed) == nil {
-		r.slot.kept = remains{valid: true, owner: r.owner}
-	}
+	r.slot.kept.valid = r.settleAll(ctx, changed) == nil
 }
 
 // look starts pumps that come later: those of new partitions, and of partitions that had no leader.
@@ -361,6 +369,7 @@ func (r *reign) look(ctx, pumpCtx context.Context) {
 		for _, p := range late {
 			r.start(pumpCtx, p)
 		}
+		r.flow.progress.signal()
 	}
 }
 

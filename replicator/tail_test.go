@@ -128,7 +128,7 @@ func TestNothingIsResumedBehindAJournalThatIsAnotherOne(t *testing.T) {
 	other.Epoch++
 	ctx, cancel := context.WithTimeout(p.ctx, patience)
 	defer cancel()
-	f := journal.ResumeFold(owner, 0, whole.Position(), other)
+	f := journal.ResumeFold(whole, owner, 0, whole.Position(), other)
 	next := journal.Owner{ID: owner.ID, Epoch: owner.Epoch + 1}
 	if err := f.Replay(ctx, p.green.client, topic, r.journalID, slot.n, -1, next); !errors.Is(err, journal.ErrTailLost) || !strings.Contains(err.Error(), topic) {
 		t.Fatalf("resumed: %v", err)

@@ -52,7 +52,7 @@ func operations() []struct {
 		{"save Preflight", false},
 		{"inspect", false}, {"save Preparing", false}, {"warm", false}, {"drop stale", false}, {"prepare", false}, {"save Holding", false},
 		{"hold", false}, {"save Draining", false}, {"drain", false}, {"check", false}, {"save Sealing", false}, {"seal", false},
-		{"save Translating", false}, {"final offsets", false}, {"put groups", false},
+		{"save Translating", false}, {"final offsets", false}, {"settled", false}, {"put groups", false},
 		{"save Switching", true}, {"publish", true}, {"save Reversing", true}, {"reverse", true}, {"save Done", true},
 	}
 }
@@ -106,7 +106,7 @@ func TestAnOperatorsAbortGoesBackFromEveryPhaseBeforeCommitted(t *testing.T) {
 }
 
 func TestThePauseIsBounded(t *testing.T) {
-	for _, op := range []string{"hold", "drain", "check", "seal", "final offsets"} {
+	for _, op := range []string{"hold", "drain", "check", "seal", "settled", "final offsets"} {
 		t.Run(op, func(t *testing.T) {
 			t.Parallel()
 			p := start(t, newDisk()).on(op, "block", 1)

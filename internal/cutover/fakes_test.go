@@ -263,6 +263,9 @@ func (p *process) Seal(ctx context.Context) (map[TP]Sealed, error) {
 func (p *process) Unseal() {
 	_ = p.do(context.Background(), "unseal", func() { p.flow = "running" })
 }
+func (p *process) Settled(ctx context.Context) error {
+	return p.do(ctx, "settled", func() {})
+}
 func (p *process) FinalOffsets(ctx context.Context) (int, error) {
 	return 3, p.do(ctx, "final offsets", func() {})
 }

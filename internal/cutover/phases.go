@@ -255,8 +255,9 @@ func (r *run) translate(ctx context.Context, st control.State) (Facts, error) {
 	}
 	groups := r.d.cfg.Groups.Records()
 	var stored int
-	var errs [3]error
+	var errs [4]error
 	var all sync.WaitGroup
+	all.Go(func() { errs[3] = r.d.cfg.Flow.Settled(ctx) })
 	all.Go(func() { stored, errs[0] = r.d.cfg.Flow.FinalOffsets(ctx) })
 	all.Go(func() { errs[1] = r.d.cfg.Archive.PutTopics(ctx, st.Standby, topics) })
 	all.Go(func() { errs[2] = r.d.cfg.Archive.PutGroups(ctx, st.Standby, groups) })

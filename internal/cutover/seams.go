@@ -77,11 +77,13 @@ type Follower interface {
 }
 
 // Sealer ends the flow: PrepareSeal does what stops nothing yet, Seal stops and fences it, Unseal takes both back and does
-// nothing if there is nothing to take back. FinalOffsets stores the offsets of all groups on the target and says how many.
+// nothing if there is nothing to take back. Settled waits until the target's journal says all that was copied: the new
+// generation is read from there. FinalOffsets stores the offsets of all groups on the target and says how many.
 type Sealer interface {
 	PrepareSeal(ctx context.Context) error
 	Seal(ctx context.Context) (map[TP]Sealed, error)
 	Unseal()
+	Settled(ctx context.Context) error
 	FinalOffsets(ctx context.Context) (stored int, err error)
 }
 

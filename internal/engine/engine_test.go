@@ -131,20 +131,27 @@ func caughtUp(topic string) func(admin.VirtualClusterStatus) bool {
 
 func (s *site) bootstrap() string { return fmt.Sprintf("127.0.0.1:%d", s.ports) }
 
+// cutover moves to a cluster.
 func (s *site) cutover(to string) admin.Cutover {
+	s.t.Helper()
+	last := s.order(admin.CutoverOrder{To: to})
+	if last.Phase != "Done" {
+		s.t.Fatalf("ended in %s: %+v", last.Phase, last.Error)
+	}
+	return last
+}
+
+// order starts a move and waits for its end.
+func (s *site) order(o admin.CutoverOrder) (last admin.Cutover) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), 30*time.Second)
 	defer cancel()
-	id, err := s.client.StartCutover(ctx, admin.CutoverOrder{To: to})
+	id, err := s.client.StartCutover(ctx, o)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	var last admin.Cutover
 	if err := s.client.Events(ctx, id, func(c admin.Cutover) bool { last = c; return true }); err != nil {
 		s.t.Fatalf("%v; last %+v", err, last)
-	}
-	if last.Phase != "Done" {
-		s.t.Fatalf("ended in %s: %+v", last.Phase, last.Error)
 	}
 	return last
 }

@@ -33,6 +33,7 @@ func (e *Engine) newFlow(s control.Snapshot, route *proxy.Route) *replicator.Flo
 		VirtualCluster: e.cfg.Name, SourceNames: e.names[st.Active], TargetNames: e.names[st.Standby],
 		Topics: e.topics, Groups: e.groups, Generation: st.Generation, Eras: s.Eras,
 		SourceMap: func(tp journal.TP) *translate.Map { return mapOf(route, tp) },
+		Producers: func(tp journal.TP) *journal.Producers { return partitionOf(route, tp).Producers },
 		TargetID: func(topic string) ([16]byte, bool) {
 			id, ok := s.Topics[topic].IDs[st.Standby]
 			return id, ok && id != [16]byte{}
@@ -44,11 +45,18 @@ func (e *Engine) newFlow(s control.Snapshot, route *proxy.Route) *replicator.Flo
 
 // mapOf is the whole map of the active cluster for a partition.
 func mapOf(route *proxy.Route, tp journal.TP) *translate.Map {
-	t := route.Topics[tp.Topic]
-	if t == nil || int(tp.Partition) >= len(t.Partitions) || t.Partitions[tp.Partition].Map == nil {
-		return translate.Identity()
+	if m := partitionOf(route, tp).Map; m != nil {
+		return m
 	}
-	return t.Partitions[tp.Partition].Map
+	return translate.Identity()
+}
+
+// partitionOf is what a route has of a partition; nothing if that is in its first era.
+func partitionOf(route *proxy.Route, tp journal.TP) proxy.Partition {
+	if t := route.Topics[tp.Topic]; t != nil && int(tp.Partition) < len(t.Partitions) {
+		return t.Partitions[tp.Partition]
+	}
+	return proxy.Partition{}
 }
 
 // startFlow runs the flow of a snapshot until stopFlow or the end of the engine. No other flow runs.

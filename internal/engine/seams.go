@@ -100,6 +100,14 @@ func (f flowSeam) Unseal() {
 	}
 }
 
+func (f flowSeam) Settled(ctx context.Context) error {
+	flow, err := f.e.needFlow()
+	if err != nil {
+		return err
+	}
+	return flow.Settled(ctx)
+}
+
 func (f flowSeam) FinalOffsets(ctx context.Context) (int, error) {
 	flow, err := f.e.needFlow()
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -301,4 +302,56 @@ func TestAStandbyThatRestartsWhileItIsWarmedIsAskedAgain(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A move waits until the journal of the target says all that was copied: the next process has nothing else to go by.
+func TestNoMoveIsCommittedBeforeTheJournalIsSettled(t *testing.T) {
+	s := newSite(t)
+	if err := s.blue.CreateTopic("orders", 2, nil); err != nil {
+		t.Fatal(err)
+	}
+	stop := s.serve()
+	s.await("copied", caughtUp("orders"))
+	client, err := kgo.NewClient(kgo.SeedBrokers(s.bootstrap()), kgo.DefaultProduceTopic("orders"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	for range 20 {
+		if err := client.ProduceSync(t.Context(), kgo.StringRecord("x")).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	testkit.Eventually(t, 20*time.Second, "all is on green, behind a marker of each partition", func() bool {
+		return s.green.PartitionInfo("orders", 0).HighWatermark+s.green.PartitionInfo("orders", 1).HighWatermark == 20+2
+	})
+	var refused atomic.Bool
+	refused.Store(true)
+	journal := s.green.TopicInfo("switchback.blue.green.journal").TopicID
+	s.green.ControlKey(int16(kmsg.Produce), func(kreq kmsg.Request) (kmsg.Response, error, bool) {
+		s.green.KeepControl()
+		req := kreq.(*kmsg.ProduceRequest)
+		if !refused.Load() || len(req.Topics) != 1 || req.Topics[0].TopicID != journal {
+			return nil, nil, false
+		}
+		resp := req.ResponseKind().(*kmsg.ProduceResponse)
+		t := kmsg.NewProduceResponseTopic()
+		t.TopicID = journal
+		for _, rp := range req.Topics[0].Partitions {
+			p := kmsg.NewProduceResponseTopicPartition()
+			p.Partition, p.ErrorCode = rp.Partition, kerr.NotEnoughReplicas.Code
+			t.Partitions = append(t.Partitions, p)
+		}
+		resp.Topics = append(resp.Topics, t)
+		return resp, nil, true
+	})
+	if last := s.order(admin.CutoverOrder{To: "green", MaxPause: "2s"}); last.Phase != "Aborted" {
+		t.Fatalf("ended in %s", last.Phase)
+	}
+	refused.Store(false)
+	s.await("copied", caughtUp("orders"))
+	s.cutover("green")
+	_ = stop()
+	s.serve()
+	s.await("serving generation 2", func(vc admin.VirtualClusterStatus) bool { return vc.Generation == 2 && vc.Health == admin.Green })
 }

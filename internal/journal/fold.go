@@ -3,6 +3,7 @@ package journal
 import (
 	"errors"
 	"fmt"
+	"maps"
 
 	"github.com/switchback-proxy/switchback/translate"
 )
@@ -40,10 +41,11 @@ func NewFold() *Fold {
 	return &Fold{last: Mark{Sequence: -1, Epoch: -1}, ids: map[int64]bool{}, parts: map[TP]*folded{}}
 }
 
-// ResumeFold goes on in the middle: everything below position is known, the batch before it is last, owner wrote last, next is
-// its next sequence.
-func ResumeFold(owner Owner, next int32, position translate.Physical, last Mark) *Fold {
+// ResumeFold goes on in the middle, where before has read: everything below position is known, the batch before it is last,
+// owner wrote last, next is its next sequence.
+func ResumeFold(before *Fold, owner Owner, next int32, position translate.Physical, last Mark) *Fold {
 	f := NewFold()
+	maps.Copy(f.ids, before.ids)
 	f.owner, f.next, f.position, f.last, f.fenced = owner, next, position, last, true
 	f.ids[owner.ID] = true
 	return f

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"bytes"
 	"reflect"
 	"testing"
 
@@ -240,9 +241,15 @@ func TestASettledRecordRoundTripsAndKeepsClaimsThatMayLand(t *testing.T) {
 			t.Fatal(err)
 		}
 		sequence, v = NextSequence(sequence, 2), v+3
-		if value, number := p.Chunk(); value != nil {
+		if value, number, record := p.Settle(); value != nil {
+			if p.chunks != number {
+				t.Fatalf("chunk %d is counted before it is written", number)
+			}
 			write(Record{Key{KindChunk, tp, number}.Encode(), value})
 			p.Sealed()
+			if !bytes.Equal(record, p.EncodeSettled(nil)) {
+				t.Fatal("the settled record does not name its chunk")
+			}
 		}
 	}
 	p.SourceTopicID, p.TargetTopicID = [16]byte{1}, [16]byte{2}
@@ -354,5 +361,16 @@ func TestAMarkerWrittenAgainWhereItWasLostIsAnotherOne(t *testing.T) {
 		if got := c.b.Is(c.m); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
+	}
+}
+
+// What lies between the end of the journal and a native run would be a gap to whoever reads the map.
+func TestANativeRunAboveTheJournalIsRefused(t *testing.T) {
+	p := NewPartition(tp, 0)
+	if err := p.PutNative([]Native{{Virtual: 1, End: 10, Physical: 7}}); err == nil {
+		t.Fatalf("a run at 1 was put behind 0: %v", segments(p))
+	}
+	if p.Frontier() != 0 || p.PhysicalEnd != 0 {
+		t.Fatalf("a refused run changed the partition: %d, %d", p.Frontier(), p.PhysicalEnd)
 	}
 }

@@ -14,8 +14,9 @@ type Native struct {
 }
 
 // PutNative puts the native runs of earlier eras into the map, oldest first, before the target's log is judged. A run that
-// the map has already must agree with it. Nothing of ours lies in such a run, nor below it that was not judged when the
-// slots were sealed, so judging goes on behind the last one.
+// the map has already must agree with it; one that the map does not reach up to is refused, because what lies between would
+// be taken for a gap. Nothing of ours lies in such a run, nor below it that was not judged and settled when the slots were
+// sealed, so judging goes on behind the last one.
 func (p *Partition) PutNative(runs []Native) error {
 	for _, n := range runs {
 		if n.End <= p.Frontier() {
@@ -23,6 +24,9 @@ func (p *Partition) PutNative(runs []Native) error {
 				return err
 			}
 			continue
+		}
+		if n.Virtual > p.Frontier() {
+			return fmt.Errorf("%v: the control topic has a native run [%d, %d), the journal ends at %d", p.TP, n.Virtual, n.End, p.Frontier())
 		}
 		m, err := p.Map.OpenNative(n.Virtual, n.Physical)
 		if err == nil {

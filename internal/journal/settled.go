@@ -40,22 +40,25 @@ type settled struct {
 // sealRuns is the number of new segments after which a chunk is sealed: the head stays small, a chunk is worth a record.
 const sealRuns = 2048
 
-// Chunk returns the chunk that must be written before the next settled record, if there is one; nil otherwise. number is its
-// number. Once it is written, Sealed must be called.
-func (p *Partition) Chunk() (value []byte, number int) {
+// Settle returns a settled record of p, and the chunk, if one is due, that the record names already: they must be written in
+// one batch. number is the chunk's; chunk is nil if none is due. p does not change; once a chunk is written, Sealed must be
+// called, and before nothing may count on it.
+func (p *Partition) Settle() (chunk []byte, number int, record []byte) {
 	if p.Map.Len()-p.chunkRuns < sealRuns {
-		return nil, 0
+		return nil, 0, p.EncodeSettled(nil)
 	}
-	return p.Map.AppendTail(nil, p.chunkedTo), p.chunks
+	written := *p
+	written.Sealed()
+	return p.Map.AppendTail(nil, p.chunkedTo), p.chunks, written.EncodeSettled(nil)
 }
 
-// Sealed notes that the chunk which Chunk returned, of the same map, is written.
+// Sealed notes that the chunk which Settle returned, of the same map, is written.
 func (p *Partition) Sealed() {
 	p.chunks++
 	p.chunkedTo, p.chunkRuns = p.Map.Frontier(), p.Map.Len()
 }
 
-// EncodeSettled appends the settled record of p to b.
+// EncodeSettled appends the settled record of p to b, with no new chunk.
 func (p *Partition) EncodeSettled(b []byte) []byte {
 	b = append(b, settledVersion)
 	b = putUint(b, p.Owner.ID)
