@@ -32,7 +32,8 @@
 // # Two logs
 //
 // One of them decides at a time: before Committed that of the active cluster, Committed itself is decided by the record
-// on the target's log, which thereby becomes the active's. The other log gets a copy.
+// on the target's log, which thereby becomes the active's. The other log gets a copy. A log that can be read but not be
+// fenced counts for what it says and not for what it lacks: what was sent to it may still land.
 //
 // What it does not do: it holds no lease and drives no cutover.
 package control

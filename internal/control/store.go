@@ -33,13 +33,14 @@ type Store struct {
 
 	turns map[string]chan struct{} // by cluster; holds one token, which fence takes: one at a time becomes the writer
 
-	mu      sync.Mutex // guards writers; never held across I/O
-	writers map[string]*Writer
+	mu       sync.Mutex // guards what follows; never held across I/O
+	writers  map[string]*Writer
+	unfenced map[string]error // by cluster: why Fence failed and no fence has succeeded since. Such a log has no writer
 }
 
 // NewStore joins the logs of a virtual cluster, by cluster.
 func NewStore(vc string, logs map[string]*Log) *Store {
-	s := &Store{vc: vc, logs: logs, turns: make(map[string]chan struct{}), writers: make(map[string]*Writer)}
+	s := &Store{vc: vc, logs: logs, turns: make(map[string]chan struct{}), writers: make(map[string]*Writer), unfenced: make(map[string]error)}
 	for cluster := range logs {
 		s.turns[cluster] = make(chan struct{}, 1)
 		s.turns[cluster] <- struct{}{}
@@ -58,14 +59,24 @@ func (s *Store) clusters() []string {
 }
 
 type reading struct {
-	cluster string
-	snap    Snapshot // eras of every generation
-	err     error
+	cluster  string
+	snap     Snapshot // eras of every generation
+	err      error
+	unfenced error // why more may follow that was sent earlier; nil behind a fence, and for a Store that never fenced
+}
+
+// open says why the log may hold more than was read; nil if it does not.
+func (r *reading) open() error {
+	if r.err != nil {
+		return r.err
+	}
+	return r.unfenced
 }
 
 // Load reads both logs. The state of the highest generation wins; of two equal ones that on the log of its active
 // cluster, because that is where it is decided. Topics and groups are those of the log of the active cluster, or of the
-// other one if that cannot be read. ErrUndecided if a log that cannot be read may hold a Committed that matters.
+// other one if that cannot be read. A log that Fence could not fence counts for what it says, and not for what it lacks.
+// ErrUndecided if a log that cannot be read, or may still grow, may come to hold a Committed that matters.
 func (s *Store) Load(ctx context.Context) (Snapshot, error) {
 	return decide(s.readAll(ctx))
 }
@@ -84,12 +95,14 @@ func (s *Store) readAll(ctx context.Context) []reading {
 }
 
 func (s *Store) read(ctx context.Context, cluster string) reading {
+	r := reading{cluster: cluster, unfenced: s.notFenced(cluster)} // before the log is read: a fence that succeeds later is behind what is read
 	f, err := s.logs[cluster].read(ctx)
 	if err != nil {
-		return reading{cluster: cluster, err: err}
+		r.err = err
+		return r
 	}
-	snap, err := f.snapshot(s.vc)
-	return reading{cluster: cluster, snap: snap, err: err}
+	r.snap, r.err = f.snapshot(s.vc)
+	return r
 }
 
 // decide is the rule of two logs; pure.
@@ -99,10 +112,11 @@ func decide(readings []reading) (Snapshot, error) {
 	var best *reading
 	for i := range readings {
 		r := &readings[i]
+		if err := r.open(); err != nil {
+			unread, failures = append(unread, r.cluster), append(failures, err)
+		}
 		switch {
-		case r.err != nil:
-			unread, failures = append(unread, r.cluster), append(failures, r.err)
-		case r.snap.State.Generation == 0:
+		case r.err != nil || r.snap.State.Generation == 0:
 		case best == nil || r.beats(best):
 			best = r
 		}
@@ -133,34 +147,55 @@ func (r *reading) beats(best *reading) bool {
 	return a.Generation > b.Generation || a.Generation == b.Generation && r.cluster == a.Active
 }
 
-// assume says what a snapshot rests on while the other log cannot be read. A move away from a cluster is decided on the
-// other one: so the standby's log is sure of the generation, and the active's is, unless a move was about to be committed.
+// assume says what a snapshot rests on while the other log cannot be read, or may still grow. A move away from a cluster is
+// decided on the other one: so the standby's log is sure of the generation, and the active's is, unless a move was about to
+// be committed.
 func assume(out Snapshot, best *reading, failures []error) (Snapshot, error) {
 	missing := strings.Join(out.Unread, ", ")
 	switch {
 	case best == nil:
-		out.Assumed = fmt.Sprintf("the control log of %s cannot be read, and there is no other record: assumed that this is the first start", missing)
+		out.Assumed = fmt.Sprintf("the control log of %s cannot be read or not be fenced, and there is no other record: assumed that this is the first start", missing)
 	case best.cluster != out.State.Active:
 		out.Assumed = fmt.Sprintf("the control log of %s, which is active, cannot be read: topics and groups are from the copy on %s", missing, best.cluster)
+	case best.unfenced != nil:
+		out.Assumed = fmt.Sprintf("the control log of %s, which is active, cannot be fenced: assumed that no other process writes it", missing)
 	case out.State.Phase == Translating:
 		return out, fmt.Errorf("%w: %s was moving from %s to %s, and only the control log of %s says how that ended: %w", ErrUndecided,
 			out.State.VirtualCluster, out.State.Active, out.State.Standby, missing, errors.Join(failures...))
 	default:
-		out.Assumed = fmt.Sprintf("the control log of %s cannot be read: assumed that no later move was committed there", missing)
+		out.Assumed = fmt.Sprintf("the control log of %s cannot be read or not be fenced: assumed that no later move was committed there", missing)
 	}
 	return out, nil
 }
 
 // Fence makes the caller the writer of every log that can be reached; an error if there is none, or if somebody else
-// fences at the same time.
-func (s *Store) Fence(ctx context.Context) error {
+// fences at the same time. What was sent to a log that could not be fenced may still be written: it has no writer from
+// here on, because the one before might send it again, and Load counts it as not read until a fence succeeds. That is tried
+// by the next Fence, by FenceRest, and before anything is written there.
+func (s *Store) Fence(ctx context.Context) error { return s.fenceAll(ctx, s.clusters()) }
+
+// FenceRest tries again to fence the logs that Fence could not; nothing is done if there are none.
+func (s *Store) FenceRest(ctx context.Context) error {
+	s.mu.Lock()
+	names := slices.Sorted(maps.Keys(s.unfenced))
+	s.mu.Unlock()
+	if len(names) == 0 {
+		return nil
+	}
+	return s.fenceAll(ctx, names)
+}
+
+func (s *Store) fenceAll(ctx context.Context, names []string) error {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	names := s.clusters()
 	errs := make([]error, len(names))
 	var all sync.WaitGroup
 	for i, name := range names {
-		all.Go(func() { _, errs[i] = s.fence(ctx, name) })
+		all.Go(func() {
+			if _, errs[i] = s.fence(ctx, name); errs[i] != nil {
+				s.setUnfenced(name, errs[i])
+			}
+		})
 	}
 	all.Wait()
 	reached := 0
@@ -178,6 +213,23 @@ func (s *Store) Fence(ctx context.Context) error {
 	return nil
 }
 
+// setUnfenced notes that a log could not be fenced. One that somebody else fences at the same time keeps its writer, which is
+// refused from now on: so a write says that another process drives, and does not fence that one in turn.
+func (s *Store) setUnfenced(cluster string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !errors.Is(err, ErrFenced) {
+		delete(s.writers, cluster)
+		s.unfenced[cluster] = fmt.Errorf("it could not be fenced: %w", err)
+	}
+}
+
+func (s *Store) notFenced(cluster string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.unfenced[cluster]
+}
+
 // fence becomes the writer of one log. The writer before it, if it is ours, is fenced by that as well.
 func (s *Store) fence(ctx context.Context, cluster string) (*Writer, error) {
 	if err := s.takeTurn(ctx, cluster); err != nil {
@@ -191,6 +243,7 @@ func (s *Store) fence(ctx context.Context, cluster string) (*Writer, error) {
 		return nil, err
 	}
 	s.writers[cluster] = w
+	delete(s.unfenced, cluster)
 	return w, nil
 }
 

@@ -313,6 +313,7 @@ func TestTheTwoLogsDecideTogether(t *testing.T) {
 	read := func(cluster string, st State) reading {
 		return reading{cluster: cluster, snap: Snapshot{State: st, Topics: map[string]Topic{"from-" + cluster: sampleTopic()}}}
 	}
+	unfenced := func(r reading) reading { r.unfenced = down; return r }
 	none := State{}
 	cases := map[string]struct {
 		blue, green reading
@@ -331,6 +332,15 @@ func TestTheTwoLogsDecideTogether(t *testing.T) {
 		"active down, copy on standby":    {read("blue", sampleState(2, "green", "blue", Done)), reading{cluster: "green", err: down}, 2, "from-blue", true, nil},
 		"active down, nothing on standby": {reading{cluster: "blue", err: down}, read("green", none), 0, "", true, nil},
 		"both down":                       {reading{cluster: "blue", err: down}, reading{cluster: "green", err: down}, 0, "", false, down},
+
+		"standby not fenced":                   {read("blue", sampleState(1, "blue", "green", Idle)), unfenced(read("green", none)), 1, "from-blue", true, nil},
+		"target not fenced, may go back":       {read("blue", sampleState(1, "blue", "green", Sealing)), unfenced(read("green", none)), 1, "from-blue", true, nil},
+		"target not fenced, may be committed":  {read("blue", sampleState(1, "blue", "green", Translating)), unfenced(read("green", none)), 1, "", false, ErrUndecided},
+		"target not fenced, is committed":      {read("blue", sampleState(1, "blue", "green", Translating)), unfenced(read("green", sampleState(2, "green", "blue", Committed))), 2, "from-green", true, nil},
+		"active not fenced, the target is":     {unfenced(read("blue", sampleState(1, "blue", "green", Translating))), read("green", none), 1, "from-blue", true, nil},
+		"active not fenced, copy on standby":   {read("blue", sampleState(2, "green", "blue", Done)), unfenced(read("green", sampleState(2, "green", "blue", Done))), 2, "from-green", true, nil},
+		"active not fenced, nothing on either": {unfenced(read("blue", none)), read("green", none), 0, "", true, nil},
+		"neither fenced":                       {unfenced(read("blue", sampleState(1, "blue", "green", Idle))), unfenced(read("green", none)), 0, "", false, down},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

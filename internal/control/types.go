@@ -145,9 +145,9 @@ type Snapshot struct {
 	State  State            // Generation 0: there is no record yet
 	Topics map[string]Topic // by virtual name
 	Groups map[string]Group // by name
-	// Assumed says what this rests on while a log could not be read; empty if both were.
+	// Assumed says what this rests on while a log could not be read to its end; empty if both were.
 	Assumed string
-	Unread  []string // clusters whose log could not be read, sorted
+	Unread  []string // clusters whose log could not be read, or not be fenced, so that more may follow; sorted
 }
 
 // Clone returns a State whose Cutover and list of phases are its own; facts and identity are shared, and read only.

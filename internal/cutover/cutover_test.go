@@ -200,6 +200,26 @@ func TestTheGateStaysShutWhileTheOutcomeIsUnknown(t *testing.T) {
 	}
 }
 
+// A log that cannot be fenced is one that was not read, and may come to hold Committed after the gate was opened.
+func TestTheGateStaysShutWhileTheTargetsLogCannotBeFenced(t *testing.T) {
+	for kind, want := range map[string]control.Phase{"lost": control.Done, "fail": control.Aborted} {
+		t.Run(kind, func(t *testing.T) {
+			d := newDisk()
+			p := start(t, d).on("save Committed", kind, 1)
+			unread := func(clusters ...string) {
+				d.mu.Lock()
+				defer d.mu.Unlock()
+				d.unread = clusters
+			}
+			p.onSeal = func() { unread("green") }
+			id := p.order(t)
+			shutWhileUnknown(t, p, id)
+			unread()
+			p.settled(t, p.finish(t, id), want)
+		})
+	}
+}
+
 // shutWhileUnknown waits until the driver says that it does not know, and checks the gate.
 func shutWhileUnknown(t *testing.T, p *process, id string) {
 	t.Helper()

@@ -215,7 +215,7 @@ func (r *run) resolve(st, next control.State, cause error) (control.State, error
 	}
 }
 
-// readAnew reads the record behind a fence of every log.
+// readAnew reads the record behind a fence of every log: one that could not be fenced is among those not read.
 func (r *run) readAnew() (control.Snapshot, error) {
 	ctx, cancel := context.WithTimeout(r.d.base, saveTimeout)
 	defer cancel()

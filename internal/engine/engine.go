@@ -252,8 +252,8 @@ func (e *Engine) pingAll(ctx context.Context) error {
 func (e *Engine) firstState(ctx context.Context, s control.Snapshot) (control.State, error) {
 	active := e.clusters[e.cfg.Active]
 	if slices.Contains(s.Unread, e.cfg.Active) {
-		_, err := active.health()
-		return s.State, fmt.Errorf("the first start needs the active cluster %s: %s (%w)", e.cfg.Active, s.Assumed, err)
+		_, down := active.health() // nil for one that answers, but not where the control log lies
+		return s.State, fmt.Errorf("the first start needs the active cluster %s: %s", e.cfg.Active, errors.Join(errors.New(s.Assumed), down))
 	}
 	id, _, err := completeIdentity(ctx, control.Identity{}, active)
 	if err != nil {
@@ -328,7 +328,8 @@ func (e *Engine) watch(ctx context.Context) {
 		case <-time.After(wait):
 		}
 		wait = e.opts.WatchInterval
-		_ = e.pingAll(ctx) // Status and Inspect say it
+		_ = e.pingAll(ctx)         // Status and Inspect say it
+		_ = e.store.FenceRest(ctx) // what fails is tried again; no move begins until it succeeds
 		if err := e.growIdentity(ctx); err != nil {
 			wait = min(wait, firstWait)
 		}
