@@ -32,6 +32,20 @@ type Topic struct {
 	VirtualID  [16]byte
 	PhysicalID [16]byte // on the active cluster
 	Partitions []Partition
+	Refused    error // why clients do not see it; nil: they do. See RefusedTopic
+}
+
+// RefusedTopic is a topic that the active cluster may have, and of which it is not known how its numbers are to be shown. To
+// clients there is no topic of that name: the code that asks for it again, and makes nobody skip a record. An id that they
+// still have leads to one that no cluster has.
+func RefusedTopic(name string, virtualID [16]byte, why error) *Topic {
+	t := &Topic{Name: name, VirtualID: virtualID, Refused: why}
+	if virtualID != ([16]byte{}) {
+		for i, b := range virtualID {
+			t.PhysicalID[i] = ^b
+		}
+	}
+	return t
 }
 
 // Partition is how one partition is shown. Partitions beyond a topic's list have the default era.
@@ -62,6 +76,12 @@ func (r Route) prepare(names translate.Names) *Route {
 
 // topic returns how a topic is shown, by its virtual name; nil: the default era, the active cluster's own id.
 func (r *Route) topic(name string) *Topic { return r.Topics[name] }
+
+// refuses says whether a topic, by its virtual name, is kept from clients.
+func (r *Route) refuses(name string) bool {
+	t := r.Topics[name]
+	return t != nil && t.Refused != nil
+}
 
 // partition returns how partition p is shown; nil: the default era. t may be nil.
 func (t *Topic) partition(p int32) *Partition {
@@ -116,7 +136,7 @@ func (r *Route) physicalID(virtual [16]byte) [16]byte {
 // topicToPhysical is the name on the active cluster; "" if clients cannot see a topic of that name.
 func (r *Route) topicToPhysical(name string) string {
 	physical := r.names.Physical(name)
-	if translate.IsInternal(physical) {
+	if translate.IsInternal(physical) || r.refuses(name) {
 		return ""
 	}
 	return physical
@@ -127,7 +147,8 @@ func (r *Route) topicToVirtual(name string) (virtual string, ok bool) {
 	if translate.IsInternal(name) {
 		return "", false
 	}
-	return r.names.Virtual(name)
+	virtual, ok = r.names.Virtual(name)
+	return virtual, ok && !r.refuses(virtual)
 }
 
 // brokerBehind is the real broker behind a virtual node; -1 if there is none.

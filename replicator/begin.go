@@ -55,6 +55,12 @@ func (p *pump) begin(ctx context.Context, part *journal.Partition) (*journal.Par
 		return nil, &trouble{fmt.Sprintf("%s is active, not %s", p.era.Cluster, p.flow.cfg.From), "the flow runs in the wrong direction"}
 	}
 	runs := natives(eras, p.flow.cfg.To)
+	if p.era.Generation < p.flow.cfg.Generation && (len(eras) > 1 || p.era.Virtual != 0 || p.era.Physical != 0) {
+		return nil, &trouble{
+			fmt.Sprintf("its newest era is of generation %d, now is %d: it was not part of a move", p.era.Generation, p.flow.cfg.Generation),
+			"delete the topic on both clusters and make it anew, or exclude it",
+		}
+	}
 	if t := p.checkIDs(part); t != nil {
 		return nil, t
 	}

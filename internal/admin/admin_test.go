@@ -61,22 +61,25 @@ func (c *fakeCluster) Fence(context.Context) error { return nil }
 func (c *fakeCluster) Load(context.Context) (control.Snapshot, error) {
 	return control.Snapshot{State: c.driver.State()}, nil
 }
-func (c *fakeCluster) Save(context.Context, control.State) error                     { return nil }
-func (c *fakeCluster) PutTopics(context.Context, string, []control.Topic) error      { return nil }
-func (c *fakeCluster) PutGroups(context.Context, string, []control.Group) error      { return nil }
-func (c *fakeCluster) DropStale(context.Context, string, translate.Generation) error { return nil }
-func (c *fakeCluster) Hold(context.Context) error                                    { return nil }
-func (c *fakeCluster) Release()                                                      {}
-func (c *fakeCluster) PauseMillis() int64                                            { return 42 }
-func (c *fakeCluster) Refresh(context.Context) error                                 { return nil }
-func (c *fakeCluster) Ends(context.Context) (map[cutover.TP]cutover.End, error)      { return nil, nil }
-func (c *fakeCluster) Seal(context.Context) (map[cutover.TP]cutover.Sealed, error)   { return nil, nil }
-func (c *fakeCluster) Unseal()                                                       {}
-func (c *fakeCluster) PrepareSeal(context.Context) error                             { return nil }
-func (c *fakeCluster) FinalOffsets(context.Context) (int, error)                     { return 0, nil }
+func (c *fakeCluster) Save(context.Context, control.State) error                { return nil }
+func (c *fakeCluster) PutTopics(context.Context, string, []control.Topic) error { return nil }
+func (c *fakeCluster) PutGroups(context.Context, string, []control.Group) error { return nil }
+func (c *fakeCluster) DropStale(context.Context, string, translate.Generation, func(context.Context, []string) ([]string, error)) error {
+	return nil
+}
+func (c *fakeCluster) Hold(context.Context) error                                  { return nil }
+func (c *fakeCluster) Release()                                                    {}
+func (c *fakeCluster) PauseMillis() int64                                          { return 42 }
+func (c *fakeCluster) Refresh(context.Context) error                               { return nil }
+func (c *fakeCluster) Ends(context.Context) (map[cutover.TP]cutover.End, error)    { return nil, nil }
+func (c *fakeCluster) Seal(context.Context) (map[cutover.TP]cutover.Sealed, error) { return nil, nil }
+func (c *fakeCluster) Unseal()                                                     {}
+func (c *fakeCluster) PrepareSeal(context.Context) error                           { return nil }
+func (c *fakeCluster) FinalOffsets(context.Context) (int, error)                   { return 0, nil }
 func (c *fakeCluster) Inspect(context.Context, string, string) (cutover.Facts, error) {
 	return nil, nil
 }
+func (c *fakeCluster) Gone(context.Context, []string) ([]string, error)    { return nil, nil }
 func (c *fakeCluster) Warm(context.Context, string) (cutover.Facts, error) { return nil, nil }
 func (c *fakeCluster) Publish(context.Context, control.Snapshot) error     { return nil }
 func (c *fakeCluster) Reverse(context.Context, control.Snapshot) error     { return nil }

@@ -370,9 +370,9 @@ func (s *Store) putSome(ctx context.Context, cluster string, records []Record) e
 	return s.put(ctx, cluster, records...)
 }
 
-// DropStale takes the eras above generation g out of the log of a cluster: left by a move there that went back, they
-// would count once a later move of that generation is committed.
-func (s *Store) DropStale(ctx context.Context, cluster string, g translate.Generation) error {
+// DropStale takes out of the log of a cluster what must not count once a move there is committed: the eras above generation
+// g, left by a move that went back, and the topics that gone says are no more, which the move will not write.
+func (s *Store) DropStale(ctx context.Context, cluster string, g translate.Generation, gone func(ctx context.Context, topics []string) ([]string, error)) error {
 	if s.logs[cluster] == nil {
 		return fmt.Errorf("there is no control log of cluster %q", cluster)
 	}
@@ -380,21 +380,25 @@ func (s *Store) DropStale(ctx context.Context, cluster string, g translate.Gener
 	if r.err != nil {
 		return r.err
 	}
-	records, err := stale(s.vc, r.snap, g)
+	names, err := gone(ctx, slices.Sorted(maps.Keys(r.snap.Topics)))
+	if err != nil {
+		return err
+	}
+	records, err := stale(s.vc, r.snap, g, names)
 	if err != nil {
 		return err
 	}
 	return s.putSome(ctx, cluster, records)
 }
 
-// stale are the records to write: topics without the eras above g, removed if nothing is left.
-func stale(vc string, snap Snapshot, g translate.Generation) ([]Record, error) {
+// stale are the records to write: topics without the eras above g, removed if nothing is left or they are gone.
+func stale(vc string, snap Snapshot, g translate.Generation, gone []string) ([]Record, error) {
 	var records []Record
 	all := Snapshot{Topics: maps.Clone(snap.Topics)}.upTo(g)
 	for name, t := range snap.Topics {
 		kept, left := all.Topics[name]
 		switch {
-		case !left:
+		case !left || slices.Contains(gone, name):
 			records = append(records, Record{Key: topicKey(vc, name)})
 		case eraCount(kept) != eraCount(t):
 			r, err := TopicRecord(vc, kept)

@@ -359,14 +359,21 @@ func TestTheTwoLogsDecideTogether(t *testing.T) {
 	}
 }
 
-func TestErasOfAMoveThatWentBackAreTakenOut(t *testing.T) {
+func TestErasOfAMoveThatWentBackAndOfTopicsThatAreGoneAreTakenOut(t *testing.T) {
 	ctx, p := testContext(t), startPair(t)
 	s := p.store()
 	must(t, s.Fence(ctx))
 	created := Topic{Name: "created", Partitions: [][]Era{{{Generation: 2, Cluster: "green"}}}}
 	old := Topic{Name: "old", Partitions: [][]Era{{{Generation: 1, Cluster: "blue"}}}, IDs: map[string][16]byte{}}
-	must(t, s.PutTopics(ctx, "green", []Topic{sampleTopic(), created, old}))
-	must(t, s.DropStale(ctx, "green", 1))
+	deleted := old
+	deleted.Name = "deleted"
+	must(t, s.PutTopics(ctx, "green", []Topic{sampleTopic(), created, old, deleted}))
+	must(t, s.DropStale(ctx, "green", 1, func(_ context.Context, topics []string) ([]string, error) {
+		if fmt.Sprint(topics) != "[created deleted old orders]" {
+			t.Errorf("asked whether %v are there", topics)
+		}
+		return []string{"deleted"}, nil
+	}))
 	must(t, s.Save(ctx, sampleState(2, "green", "blue", Committed)))
 	snap, err := s.Load(ctx)
 	must(t, err)

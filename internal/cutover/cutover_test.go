@@ -3,6 +3,7 @@ package cutover
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -382,6 +383,20 @@ func TestFailbackAddsAnEra(t *testing.T) {
 	}
 	if eras[2].FirstEpoch <= eras[1].Shift.Show(4) {
 		t.Errorf("epochs shown go down: %+v after %d", eras[2], eras[1].Shift.Show(4))
+	}
+}
+
+func TestATopicThatIsNotPartOfAMoveKeepsTheRecordItHad(t *testing.T) {
+	left := control.Topic{Name: "left", Partitions: [][]control.Era{{{Generation: 1, Cluster: "blue"}, {Generation: 2, Cluster: "green", Virtual: 4, Physical: 6}}}}
+	d := newDisk()
+	d.topics["blue"]["left"] = left
+	p := start(t, d)
+	p.settled(t, p.finish(t, p.order(t)), control.Done)
+	if got := p.published.Topics; len(got) != 3 || !reflect.DeepEqual(got["left"], left) {
+		t.Errorf("published: %+v", got)
+	}
+	if _, ok := d.topics["green"]["left"]; ok {
+		t.Error("it was given to the target as if it had moved")
 	}
 }
 

@@ -2,6 +2,7 @@ package cutover
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -70,9 +71,11 @@ func nextEra(g translate.Generation, to string, eras []control.Era, end End, sea
 	}
 }
 
-// withTopics returns the snapshot that holds once st, the state of the new generation, is committed.
+// withTopics returns the snapshot that holds once st, the state of the new generation, is committed. Topics that were not
+// part of the move keep the record they had, as in the target's log: whoever makes a route of it sees that they do not fit.
 func withTopics(s control.Snapshot, st control.State, topics []control.Topic, groups []control.Group) control.Snapshot {
 	out := control.Snapshot{State: st, Topics: make(map[string]control.Topic, len(topics)), Groups: make(map[string]control.Group, len(groups))}
+	maps.Copy(out.Topics, s.Topics)
 	for _, t := range topics {
 		out.Topics[t.Name] = t
 	}

@@ -69,6 +69,8 @@ type process struct {
 	reversed bool
 	onSeal   func() // what the world does meanwhile
 	frontier map[TP]translate.Virtual
+
+	published control.Snapshot
 }
 
 func start(t *testing.T, d *disk) *process {
@@ -190,7 +192,7 @@ func (p *process) PutGroups(ctx context.Context, _ string, _ []control.Group) er
 	return p.do(ctx, "put groups", func() {})
 }
 
-func (p *process) DropStale(ctx context.Context, _ string, _ translate.Generation) error {
+func (p *process) DropStale(ctx context.Context, _ string, _ translate.Generation, _ func(context.Context, []string) ([]string, error)) error {
 	return p.do(ctx, "drop stale", func() {})
 }
 
@@ -276,8 +278,10 @@ func (p *process) Warm(ctx context.Context, _ string) (Facts, error) {
 	return Facts{}, p.do(ctx, "warm", func() {})
 }
 
+func (p *process) Gone(context.Context, []string) ([]string, error) { return nil, nil }
+
 func (p *process) Publish(ctx context.Context, s control.Snapshot) error {
-	return p.do(ctx, "publish", func() { p.route = s.State.Generation })
+	return p.do(ctx, "publish", func() { p.route, p.published = s.State.Generation, s })
 }
 
 func (p *process) Reverse(ctx context.Context, _ control.Snapshot) error {

@@ -106,7 +106,7 @@ func (r *run) prepare(ctx context.Context, st control.State) (Facts, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := r.d.cfg.Archive.DropStale(ctx, st.Standby, st.Generation); err != nil {
+	if err := r.d.cfg.Archive.DropStale(ctx, st.Standby, st.Generation, r.d.cfg.Site.Gone); err != nil {
 		return nil, fmt.Errorf("clear the control log of %s: %w", st.Standby, err)
 	}
 	if err := r.d.cfg.Flow.Refresh(ctx); err != nil {

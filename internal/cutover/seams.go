@@ -44,8 +44,8 @@ type Records interface {
 type Archive interface {
 	PutTopics(ctx context.Context, cluster string, topics []control.Topic) error
 	PutGroups(ctx context.Context, cluster string, groups []control.Group) error
-	// DropStale takes back the eras above generation g, which a move that went back has left.
-	DropStale(ctx context.Context, cluster string, g translate.Generation) error
+	// DropStale takes back the eras above generation g, which a move that went back has left, and the topics that are gone.
+	DropStale(ctx context.Context, cluster string, g translate.Generation, gone func(ctx context.Context, topics []string) ([]string, error)) error
 }
 
 // Gate holds the clients' calls. Hold returns once the gate is shut, Drain once every answer of a held class is in. Release
@@ -94,10 +94,12 @@ type Flow interface {
 }
 
 // Site looks at the clusters before the gate shuts. Inspect reads only and fails with what stands in the way of a move;
-// Warm does all that is slow the first time: coordinators, internal topics, connections of the target.
+// Warm does all that is slow the first time: coordinators, internal topics, connections of the target. Gone are those topics
+// of which both clusters say that they do not have them; one that we may not see, or are not to copy, is not gone.
 type Site interface {
 	Inspect(ctx context.Context, from, to string) (Facts, error)
 	Warm(ctx context.Context, to string) (Facts, error)
+	Gone(ctx context.Context, topics []string) ([]string, error)
 }
 
 // Router puts a committed move into force. Publish builds the route and gives it to the proxy; Reverse has the reverse flow

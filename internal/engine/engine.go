@@ -208,8 +208,8 @@ func (e *Engine) begin(ctx context.Context) error {
 	} else if s, err = e.knownState(ctx, s); err != nil {
 		return err
 	}
-	if live, gone, err := e.liveTopics(ctx, s); err == nil {
-		e.noteGone(gone)
+	if live, gone, err := e.liveTopics(ctx, s); err == nil { // else what does not fit is refused, and watch asks again
+		e.noteGone(s.State.Active, gone)
 		s = live
 	}
 	route, err := e.loadRoute(ctx, s)
@@ -217,6 +217,7 @@ func (e *Engine) begin(ctx context.Context) error {
 		return err
 	}
 	e.setCurrent(s, &route)
+	e.noteRefused(&route)
 	e.proxy.SetGroups(s.Groups)
 	if err := e.proxy.Start(ctx, route); err != nil {
 		return fatal{err}
@@ -388,7 +389,7 @@ func (e *Engine) showIdentity(id control.Identity) {
 	e.proxy.Publish(route)
 }
 
-// dropGone takes topics out of the route and of the flow that were created anew on the active cluster.
+// dropGone takes topics out of the route and of the flow that are gone, or were created anew, on the active cluster.
 func (e *Engine) dropGone(ctx context.Context) {
 	live, gone, err := e.liveTopics(ctx, e.current())
 	if err != nil || len(gone) == 0 {
@@ -408,22 +409,23 @@ func (e *Engine) dropGone(ctx context.Context) {
 		s.Topics = live.Topics
 		e.setCurrent(s, &next)
 		e.proxy.Publish(next)
-		e.noteGone(gone)
+		e.noteGone(s.State.Active, gone)
 		e.stopFlow() // it counts by the eras that are gone
 		e.startFlow(s, &next)
 		return false
 	})
 }
 
-// noteGone takes records of topics that are gone out of the log. That it fails is no harm: they are found again.
-func (e *Engine) noteGone(gone []string) {
+// noteGone takes records of topics that are gone out of the active cluster's log. That it fails is no harm: they are found
+// again.
+func (e *Engine) noteGone(active string, gone []string) {
 	if len(gone) == 0 {
 		return
 	}
-	e.log.Warn().Strs(obs.KeyTopic, gone).Msg("topics were created anew since the last move; their record is dropped")
+	e.log.Warn().Strs(obs.KeyTopic, gone).Msg("topics were deleted, or created anew, since the last move; their record is dropped")
 	ctx, cancel := context.WithTimeout(e.running, closeTimeout)
 	defer cancel()
-	if err := e.store.RemoveTopics(ctx, e.current().State.Active, gone); err != nil {
+	if err := e.store.RemoveTopics(ctx, active, gone); err != nil {
 		e.log.Warn().Err(err).Msg("drop topic records")
 	}
 }

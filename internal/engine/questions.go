@@ -113,6 +113,10 @@ func (e *Engine) activeEnd(ctx context.Context, tp journal.TP) (translate.Virtua
 	if physical == "" || translate.IsInternal(physical) {
 		return 0, noPartition(tp)
 	}
+	_, route := e.view()
+	if t := route.Topics[tp.Topic]; t != nil && t.Refused != nil {
+		return 0, &cutover.Error{Code: cutover.CodeNotFound, Message: fmt.Sprintf("topic %s is not served: %v", tp.Topic, t.Refused), Hint: hintRefused}
+	}
 	ends, err := kadm.NewClient(e.clusters[active].client).ListEndOffsets(ctx, physical)
 	if err != nil {
 		return 0, &cutover.Error{Code: cutover.CodeClusterDown, Message: fmt.Sprintf("ask %s for the end: %v", active, err), Hint: "try again when it answers"}
@@ -121,7 +125,6 @@ func (e *Engine) activeEnd(ctx context.Context, tp journal.TP) (translate.Virtua
 	if !ok || end.Err != nil {
 		return 0, noPartition(tp)
 	}
-	_, route := e.view()
 	return mapOf(route, tp).ToVirtual(translate.Physical(end.Offset)).Virtual, nil
 }
 

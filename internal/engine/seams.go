@@ -245,6 +245,17 @@ func (s siteSeam) Warm(ctx context.Context, to string) (cutover.Facts, error) {
 	return cutover.Facts{"warm_ms": time.Since(began).Milliseconds()}, nil
 }
 
+func (s siteSeam) Gone(ctx context.Context, topics []string) ([]string, error) {
+	gone := topics
+	for name := range s.e.clusters {
+		var err error
+		if gone, err = s.e.absent(ctx, name, gone); err != nil {
+			return nil, err
+		}
+	}
+	return gone, nil
+}
+
 // warmTimeout is enough for internal topics that have to be created.
 const warmTimeout = time.Minute
 
@@ -272,6 +283,15 @@ type routerSeam struct{ e *Engine }
 
 // Publish takes the maps from the flow that was just sealed, or, in a process that did not run it, from the journal.
 func (r routerSeam) Publish(ctx context.Context, s control.Snapshot) error {
+	for _, t := range s.Topics {
+		if misfit(s.State, t) == nil { // clients wait: ask only if there is something to ask for
+			continue
+		}
+		if live, _, err := r.e.liveTopics(ctx, s); err == nil { // else what does not fit is refused, and watch asks again
+			s = live
+		}
+		break
+	}
 	run, flow := r.e.currentFlow()
 	var route proxy.Route
 	var err error
@@ -285,15 +305,16 @@ func (r routerSeam) Publish(ctx context.Context, s control.Snapshot) error {
 	}
 	r.e.setCurrent(s, &route)
 	r.e.proxy.Publish(route)
+	r.e.noteRefused(&route)
 	return nil
 }
 
+// Reverse makes the flow of what was published: of s without the topics that are gone.
 func (r routerSeam) Reverse(ctx context.Context, s control.Snapshot) error {
 	e := r.e
 	if run, _ := e.currentFlow(); run == nil || run.from != s.State.Active {
 		e.stopFlow()
-		_, route := e.view()
-		e.startFlow(s, route)
+		e.startFlow(e.view())
 	}
 	ctx, cancel := context.WithTimeout(ctx, reverseTimeout)
 	defer cancel()

@@ -15,6 +15,9 @@ import (
 // unreachableAfter is how long the active cluster may fail to answer before we say that we are not ready.
 const unreachableAfter = 10 * time.Second
 
+// hintRefused is what an operator can do about a topic whose record does not fit.
+const hintRefused = "it was not part of the last move, so it is not known how clients have seen its offsets; delete it on both clusters and make it anew, or exclude it"
+
 // Name is that of the virtual cluster.
 func (e *Engine) Name() string { return e.cfg.Name }
 
@@ -75,6 +78,9 @@ func (e *Engine) health(s admin.VirtualClusterStatus, flow *replicator.Flow) (he
 	}
 	if err := distinct(e.clusters[e.cfg.Active], e.clusters[e.cfg.Standby]); err != nil {
 		return admin.Red, err.Error(), "correct the bootstrap addresses"
+	}
+	if t := e.refused(); t != nil {
+		return admin.Red, fmt.Sprintf("topic %s is not served: %v", t.Name, t.Refused), hintRefused
 	}
 	stopped := 0
 	for _, p := range s.Partitions {
