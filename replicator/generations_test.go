@@ -214,7 +214,7 @@ func TestASlotThatCannotBeFencedIsFoundBeforeTheSeal(t *testing.T) {
 		resp.ErrorCode = kerr.ConcurrentTransactions.Code
 		return resp, nil, true
 	})
-	ctx, cancel := context.WithTimeout(p.ctx, 200*time.Millisecond)
+	ctx, cancel := context.WithTimeout(p.ctx, 2*time.Second)
 	defer cancel()
 	if err := r.PrepareSeal(ctx); !errors.Is(err, kerr.ConcurrentTransactions) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("it ended with %v", err)

@@ -74,6 +74,7 @@ func (c *fakeCluster) Refresh(context.Context) error                            
 func (c *fakeCluster) Ends(context.Context) (map[cutover.TP]cutover.End, error)    { return nil, nil }
 func (c *fakeCluster) Seal(context.Context) (map[cutover.TP]cutover.Sealed, error) { return nil, nil }
 func (c *fakeCluster) Unseal()                                                     {}
+func (c *fakeCluster) Settled(context.Context) error                               { return nil }
 func (c *fakeCluster) PrepareSeal(context.Context) error                           { return nil }
 func (c *fakeCluster) FinalOffsets(context.Context) (int, error)                   { return 0, nil }
 func (c *fakeCluster) Inspect(context.Context, string, string) (cutover.Facts, error) {
