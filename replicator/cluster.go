@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -29,7 +28,7 @@ type cluster struct {
 	view       atomic.Pointer[view]
 	expiration atomic.Int64 // producer.id.expiration.ms as a time.Duration
 
-	refreshing sync.Mutex // one request at a time; no other lock is taken inside
+	refreshing token // one request at a time; no other lock is taken inside
 }
 
 // view is immutable.
@@ -56,7 +55,7 @@ type partitionView struct {
 const defaultExpiration = 24 * time.Hour
 
 func newCluster(name string, base *kgo.Client) *cluster {
-	c := &cluster{name: name, base: base, kicked: make(chan struct{}, 1)}
+	c := &cluster{name: name, base: base, kicked: make(chan struct{}, 1), refreshing: newToken()}
 	c.view.Store(&view{})
 	c.expiration.Store(int64(defaultExpiration))
 	return c
@@ -86,8 +85,10 @@ func (c *cluster) leader(topic string, partition int32) (node int32, epoch trans
 
 // refresh reads the metadata of all topics.
 func (c *cluster) refresh(ctx context.Context) error {
-	c.refreshing.Lock()
-	defer c.refreshing.Unlock()
+	if err := c.refreshing.take(ctx); err != nil {
+		return err
+	}
+	defer c.refreshing.put()
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
 	resp, err := kmsg.NewPtrMetadataRequest().RequestWith(ctx, c.client)

@@ -28,8 +28,10 @@ func (f *Flow) FinalOffsets(ctx context.Context, as func(group string) (Member, 
 		return 0, err
 	}
 	g := f.groups
-	g.polling.Lock()
-	defer g.polling.Unlock()
+	if err := g.polling.take(ctx); err != nil {
+		return 0, err
+	}
+	defer g.polling.put()
 	var total int
 	err := again(ctx, func() error {
 		n, err := g.final(ctx, as)

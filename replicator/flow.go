@@ -111,7 +111,7 @@ type Flow struct {
 	ready     chan struct{} // closed when the journal exists and the slots run
 	progress  broadcast     // some pump went on, or changed its state
 
-	discovering sync.Mutex // one discovery at a time
+	discovering token // one discovery at a time
 
 	mu        sync.Mutex // guards what follows
 	topics    map[string]*topicState
@@ -131,6 +131,8 @@ func New(cfg Config) *Flow {
 		topics:    map[string]*topicState{},
 		pumps:     map[journal.TP]*pump{},
 		reseeding: map[journal.TP]bool{},
+
+		discovering: newToken(),
 	}
 	f.progress.init()
 	f.source = newCluster(cfg.From, cfg.Source)
@@ -370,6 +372,23 @@ func sleep(ctx context.Context, d time.Duration) error {
 		return nil
 	}
 }
+
+// token is a lock that is held across I/O: who waits for it does so with a context.
+type token chan struct{}
+
+func newToken() token { return make(token, 1) }
+
+// take returns the cause if ctx ends first; then the token is not taken.
+func (t token) take(ctx context.Context) error {
+	select {
+	case t <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (t token) put() { <-t }
 
 // broadcast wakes all who wait for a change.
 type broadcast struct {

@@ -45,14 +45,15 @@ type GroupStatus struct {
 type groupSync struct {
 	flow *Flow
 
-	// polling: one poll at a time. Guards paused and stored. Held across I/O: who takes it waits until nothing of a poll is
-	// under way any more.
-	polling sync.Mutex
-	paused  bool
+	// polling: one poll at a time. Guards stored. Held across I/O: who takes it waits until nothing of a poll is under way any
+	// more.
+	polling token
 	stored  map[string]offsets // what the target has of us, by group
 
-	mu     sync.Mutex // guards states
+	mu     sync.Mutex // guards what follows
 	states map[string]*groupState
+	paused bool
+	stop   context.CancelFunc // ends the poll that began last
 }
 
 type groupState struct {
@@ -70,7 +71,7 @@ type offset struct {
 type offsets map[journal.TP]offset
 
 func newGroupSync(f *Flow) *groupSync {
-	return &groupSync{flow: f, stored: map[string]offsets{}, states: map[string]*groupState{}}
+	return &groupSync{flow: f, polling: newToken(), stored: map[string]offsets{}, states: map[string]*groupState{}, stop: func() {}}
 }
 
 // run polls until ctx ends.
@@ -89,40 +90,70 @@ func (g *groupSync) run(ctx context.Context) {
 	}
 }
 
-// pause ends polling, and returns when nothing of it is under way. resume lets it go on.
-func (g *groupSync) pause() {
-	g.polling.Lock()
+// pause ends polling, and returns when nothing of it is under way, or ctx has ended. resume lets it go on, in both cases.
+//
+// A poll ends before its next group. What it was about to store for this one is waited for: a request that is given up may
+// still be carried out, later than FinalOffsets. It is no wait in vain, for those are stored by the same coordinator.
+func (g *groupSync) pause(ctx context.Context) error {
+	g.mu.Lock()
 	g.paused = true
-	g.polling.Unlock()
+	g.stop()
+	g.mu.Unlock()
+	if err := g.polling.take(ctx); err != nil {
+		return err
+	}
+	g.polling.put()
+	return nil
 }
 
 func (g *groupSync) resume() {
-	g.polling.Lock()
+	g.mu.Lock()
 	g.paused = false
-	g.polling.Unlock()
+	g.mu.Unlock()
 }
 
 func (g *groupSync) poll(ctx context.Context) error {
-	g.polling.Lock()
-	defer g.polling.Unlock()
-	if g.paused {
+	if err := g.polling.take(ctx); err != nil {
+		return err
+	}
+	defer g.polling.put()
+	polling, stop := context.WithCancel(ctx)
+	defer stop()
+	if !g.begin(stop) {
 		return nil
 	}
-	groups, err := g.read(ctx, g.flow.source)
-	if err != nil {
+	groups, err := g.read(polling, g.flow.source)
+	switch {
+	case polling.Err() != nil:
+		return context.Cause(ctx) // nil: paused
+	case err != nil:
 		return err
 	}
 	var errs []error
 	for _, group := range slices.Sorted(maps.Keys(groups)) {
+		if polling.Err() != nil {
+			break
+		}
 		_, err := g.store(ctx, group, g.translate(group, groups[group]), Member{Generation: -1})
 		errs = append(errs, g.note(group, err))
 	}
 	for _, group := range slices.Sorted(maps.Keys(g.stored)) {
+		if polling.Err() != nil {
+			break
+		}
 		if _, there := groups[group]; !there {
 			errs = append(errs, g.remove(ctx, group, g.stored[group]))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// begin says whether a poll may begin. stop ends it before its next group.
+func (g *groupSync) begin(stop context.CancelFunc) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.stop = stop
+	return !g.paused
 }
 
 // note keeps how a group fared. Members on the target are no error: then the offsets are stored at the cutover.

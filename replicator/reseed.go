@@ -17,7 +17,9 @@ func (f *Flow) Reseed(ctx context.Context, topic string) error {
 	if err := f.begun(ctx); err != nil {
 		return err
 	}
-	f.discovering.Lock()
+	if err := f.discovering.take(ctx); err != nil {
+		return err
+	}
 	var old []*pump
 	for _, p := range f.allPumps() {
 		if p.tp.Topic == topic {
@@ -30,7 +32,7 @@ func (f *Flow) Reseed(ctx context.Context, topic string) error {
 			f.uproot(p)
 		}
 	}
-	f.discovering.Unlock()
+	f.discovering.put()
 	if err != nil {
 		return err
 	}

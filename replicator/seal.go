@@ -228,7 +228,9 @@ func (f *Flow) Seal(ctx context.Context) (map[journal.TP]Sealed, error) {
 	if err := f.begun(ctx); err != nil {
 		return nil, err
 	}
-	f.groups.pause()
+	if err := f.groups.pause(ctx); err != nil {
+		return nil, fmt.Errorf("wait for group offsets that are being stored: %w", err)
+	}
 	var waits []<-chan struct{}
 	for _, s := range f.slots {
 		waits = append(waits, s.set(sealed))

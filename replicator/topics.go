@@ -26,8 +26,10 @@ type topicState struct {
 // discover finds the topics of the source that are to be copied, makes them on the target whole, in one request, and gives
 // each partition a pump. What fails for one topic stops that topic.
 func (f *Flow) discover(ctx context.Context) error {
-	f.discovering.Lock()
-	defer f.discovering.Unlock()
+	if err := f.discovering.take(ctx); err != nil {
+		return err
+	}
+	defer f.discovering.put()
 	source := f.source.view.Load()
 	var missing []*topicState
 	grow := map[*topicState]int{}
