@@ -80,6 +80,9 @@ func (g *groupSync) final(ctx context.Context, as func(group string) (Member, bo
 		if !ok {
 			member = Member{Generation: -1}
 		}
+		if g.unsure[group] { // what was stored since may have been overwritten
+			g.doubt(group, g.stored[group], nil)
+		}
 		n, err := g.store(ctx, group, g.translate(group, groups[group]), member)
 		total += n
 		if !ok && isMembersThere(err) && g.emptyOnSource(ctx, group) {
@@ -90,6 +93,7 @@ func (g *groupSync) final(ctx context.Context, as func(group string) (Member, bo
 			errs = append(errs, fmt.Errorf("store the offsets of group %s: %w", group, err))
 			continue
 		}
+		delete(g.unsure, group)
 		g.mu.Lock()
 		g.state(group).at = time.Now()
 		g.mu.Unlock()

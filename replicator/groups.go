@@ -45,10 +45,11 @@ type GroupStatus struct {
 type groupSync struct {
 	flow *Flow
 
-	// polling: one poll at a time. Guards stored. Held across I/O: who takes it waits until nothing of a poll is under way any
-	// more.
+	// polling: one poll at a time. Guards stored and unsure. Held across I/O: who takes it waits until nothing of a poll is under
+	// way any more.
 	polling token
-	stored  map[string]offsets // what the target has of us, by group
+	stored  map[string]offsets // what the target has of us, by group; at may be notKnown
+	unsure  map[string]bool    // groups with a request whose outcome is not known: it may yet be carried out
 
 	mu     sync.Mutex // guards what follows
 	states map[string]*groupState
@@ -68,10 +69,16 @@ type offset struct {
 	metadata string
 }
 
+// notKnown is no committed offset: one may be there, or not.
+const notKnown = -1
+
 type offsets map[journal.TP]offset
 
 func newGroupSync(f *Flow) *groupSync {
-	return &groupSync{flow: f, polling: newToken(), stored: map[string]offsets{}, states: map[string]*groupState{}, stop: func() {}}
+	return &groupSync{
+		flow: f, polling: newToken(), stored: map[string]offsets{}, unsure: map[string]bool{},
+		states: map[string]*groupState{}, stop: func() {},
+	}
 }
 
 // run polls until ctx ends.
@@ -344,12 +351,15 @@ func (g *groupSync) store(ctx context.Context, group string, want offsets, as Me
 		}
 	}
 	if len(send) > 0 {
-		if err := g.commit(ctx, group, send, as); err != nil {
+		if refused, err := g.commit(ctx, group, send, as); err != nil {
+			g.doubt(group, send, refused)
 			return 0, err
 		}
 	}
 	if len(gone) > 0 {
 		if err := g.deleteOffsets(ctx, group, gone); err != nil {
+			g.doubt(group, send, nil)
+			g.doubt(group, gone, nil)
 			return len(send), err
 		}
 	}
@@ -357,7 +367,24 @@ func (g *groupSync) store(ctx context.Context, group string, want offsets, as Me
 	return len(send), nil
 }
 
-func (g *groupSync) commit(ctx context.Context, group string, send offsets, as Member) error {
+// doubt notes that a request about these partitions failed. What is not refused may have been carried out, or will be: it is
+// sent again, or deleted again, whatever the source has by then.
+func (g *groupSync) doubt(group string, asked, refused offsets) {
+	have := offsets{}
+	maps.Copy(have, g.stored[group])
+	for tp := range asked {
+		if _, ok := refused[tp]; !ok {
+			have[tp] = offset{at: notKnown}
+			g.unsure[group] = true
+		}
+	}
+	if len(have) > 0 {
+		g.stored[group] = have
+	}
+}
+
+// commit returns with an error what the target refused for good: that is not stored.
+func (g *groupSync) commit(ctx context.Context, group string, send offsets, as Member) (refused offsets, err error) {
 	req := kmsg.NewPtrOffsetCommitRequest()
 	req.Group, req.MemberID, req.Generation, req.InstanceID = group, as.ID, as.Generation, as.InstanceID
 	at := map[string]int{}
@@ -378,16 +405,26 @@ func (g *groupSync) commit(ctx context.Context, group string, send offsets, as M
 	}
 	resp, err := req.RequestWith(ctx, g.flow.target.client)
 	if err != nil {
-		return journal.Cause(ctx, err)
+		return nil, journal.Cause(ctx, err)
 	}
+	refused = offsets{}
 	for _, t := range resp.Topics {
+		virtual, _ := g.flow.cfg.TargetNames.Virtual(t.Topic)
 		for _, p := range t.Partitions {
-			if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
-				return fmt.Errorf("commit %s-%d: %w", t.Topic, p.Partition, err)
+			code := kerr.ErrorForCode(p.ErrorCode)
+			if code == nil {
+				continue
+			}
+			if !kerr.IsRetriable(code) {
+				tp := journal.TP{Topic: virtual, Partition: p.Partition}
+				refused[tp] = send[tp]
+			}
+			if err == nil {
+				err = fmt.Errorf("commit %s-%d: %w", t.Topic, p.Partition, code)
 			}
 		}
 	}
-	return nil
+	return refused, err
 }
 
 // remove deletes what a group, which the source has no more, has of the copied topics on the target. If it has nothing else,
@@ -395,6 +432,7 @@ func (g *groupSync) commit(ctx context.Context, group string, send offsets, as M
 func (g *groupSync) remove(ctx context.Context, group string, have offsets) error {
 	err := g.deleteOffsets(ctx, group, have)
 	if err != nil && !errors.Is(err, kerr.GroupIDNotFound) {
+		g.doubt(group, have, nil)
 		return fmt.Errorf("group %s is gone on %s: %w", group, g.flow.cfg.From, err)
 	}
 	delete(g.stored, group)

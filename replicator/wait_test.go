@@ -106,3 +106,52 @@ func TestRefreshDoesNotWaitForAnotherOneBeyondItsContext(t *testing.T) {
 		}
 	}
 }
+
+// lateCommit lets an offset of group g, set on the source, be stored on the target in a request that is given up and carried
+// out after meanwhile.
+func (p *pair) lateCommit(r *running, at int64, meanwhile func()) {
+	p.t.Helper()
+	stored, release := p.green.holdBack(p.t, int16(kmsg.OffsetCommit))
+	p.blue.commit(p.t, p, "g", "orders", map[int32]int64{0: at})
+	ctx, cancel := context.WithCancel(p.ctx)
+	polled := make(chan error, 1)
+	go func() { polled <- r.groups.poll(ctx) }()
+	testkit.Eventually(p.t, patience, "the offset is on its way", func() bool { return stored.Load() > 0 })
+	cancel()
+	if err := <-polled; err == nil {
+		p.t.Fatal("a poll without an answer succeeded")
+	}
+	meanwhile()
+	release()
+	p.standsAt(p.t, p.green, "g", "orders", 0, at+1)
+}
+
+func TestAnOffsetThatWasStoredWithoutAnAnswerIsNotLeftThere(t *testing.T) {
+	p := newPair(t)
+	p.blue.create(t, "orders", 1, nil)
+	p.blue.produce(t, "orders", 0, 0, 100, time.Now())
+	cfg := p.config(p.blue, p.green)
+	cfg.CheckpointInterval = time.Hour
+	r := p.start(cfg)
+	p.copied(r)
+	p.blue.commit(t, p, "g", "orders", map[int32]int64{0: 20})
+	if err := r.groups.poll(p.ctx); err != nil {
+		t.Fatal(err)
+	}
+	p.lateCommit(r, 50, func() {})
+	p.blue.commit(t, p, "g", "orders", map[int32]int64{0: 20}) // what the target was last known to have
+	if err := r.groups.poll(p.ctx); err != nil {
+		t.Fatal(err)
+	}
+	p.standsAt(t, p.green, "g", "orders", 0, 21)
+
+	// Late enough to overwrite what was stored after it.
+	p.green.commit(t, p, "g", "orders", map[int32]int64{0: 51})
+	if _, err := r.Seal(p.ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.FinalOffsets(p.ctx, noMembers); err != nil {
+		t.Fatal(err)
+	}
+	p.standsAt(t, p.green, "g", "orders", 0, 21)
+}
