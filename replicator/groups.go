@@ -340,7 +340,7 @@ func (g *groupSync) store(ctx context.Context, group string, want offsets, as Me
 	have := g.stored[group]
 	send := offsets{}
 	for tp, o := range want {
-		if have[tp] != o {
+		if there, ok := have[tp]; !ok || there != o {
 			send[tp] = o
 		}
 	}

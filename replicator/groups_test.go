@@ -187,3 +187,19 @@ func TestFinalOffsetsAreStoredAndNothingIsStoredAfterTheSeal(t *testing.T) {
 		t.Fatalf("it came back: %+v", o)
 	}
 }
+
+func TestAnOffsetOfZeroIsStored(t *testing.T) {
+	p := newPair(t)
+	p.blue.create(t, "orders", 1, nil)
+	r := p.start(p.config(p.blue, p.green))
+	p.copied(r)
+	zero := offsets{{Topic: "orders"}: {at: 0}}
+	if err := r.groups.polling.take(p.ctx); err != nil {
+		t.Fatal(err)
+	}
+	defer r.groups.polling.put()
+	if n, err := r.groups.store(p.ctx, "g", zero, Member{Generation: -1}); n != 1 || err != nil {
+		t.Fatalf("%d offsets stored, %v", n, err)
+	}
+	p.standsAt(t, p.green, "g", "orders", 0, 0)
+}
