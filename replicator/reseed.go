@@ -74,7 +74,12 @@ func (f *Flow) uproot(p *pump) {
 func (s *slot) end(why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.abandon != nil {
+	s.endNow(why)
+}
+
+// endNow is called with mu held. A sealed slot stays as it is: nothing is written there, and no marker must be.
+func (s *slot) endNow(why error) {
+	if s.mode == copying && s.abandon != nil {
 		s.abandon(why)
 	}
 }

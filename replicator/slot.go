@@ -79,7 +79,8 @@ var errMode = errors.New("the slot changes its mode")
 
 // orderly: the reign ended because we wanted it to.
 func orderly(err error) bool {
-	return errors.Is(err, errMode) || errors.Is(err, errTouch) || errors.Is(err, errReseed) || errors.Is(err, errAhead)
+	return errors.Is(err, errMode) || errors.Is(err, errTouch) || errors.Is(err, errReseed) || errors.Is(err, errAhead) ||
+		errors.Is(err, errGone)
 }
 
 func newSlot(f *Flow, n int32) *slot {

@@ -61,7 +61,7 @@ func (f *Flow) discover(ctx context.Context) error {
 		errs = append(errs, f.awaitTarget(ctx, missing, grow))
 	}
 	errs = append(errs, f.loadLimits(ctx, wanted))
-	f.dropGone(wanted)
+	errs = append(errs, f.dropGone(ctx, wanted))
 	f.plant(wanted)
 	return errors.Join(errs...)
 }
@@ -194,18 +194,6 @@ func (p *pump) setTopic(t *trouble, maxBytes int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.topic, p.maxBytes = t, maxBytes
-}
-
-// dropGone removes pumps of topics that the source has no more. Their records on the target stay.
-func (f *Flow) dropGone(wanted map[string]bool) {
-	for _, p := range f.allPumps() {
-		if !wanted[p.tp.Topic] {
-			p.mu.Lock()
-			p.topic = &trouble{"the topic is not on the source any more", "if that was meant, delete it on the target too"}
-			p.mu.Unlock()
-			p.feed.end()
-		}
-	}
 }
 
 // maxJoin bounds what small batches are put together to.
