@@ -114,6 +114,7 @@ func TestATopicThatBothClustersOnlyHideIsNotTakenForGone(t *testing.T) {
 		t.Fatalf("%d partitions are left", n)
 	}
 	show()
+	p.goOn(t, r, "old")
 }
 
 func TestATopicThatBothClustersDeniedIsCopiedOnFromWhereItStood(t *testing.T) {

@@ -119,7 +119,9 @@ func (f *Flow) plant(wanted map[string]bool) {
 		t := mismatch(state, source, target)
 		for n := range source.partitions {
 			p := f.plantOne(state, int32(n), source, target)
-			p.setTopic(cmp.Or(t, p.madeAgain(source, target)), state.maxBytes)
+			if p.setTopic(cmp.Or(t, p.madeAgain(source, target)), state.maxBytes) {
+				p.slot.end(errGone) // the next reign reads the topic again
+			}
 		}
 	}
 }
@@ -190,10 +192,13 @@ func (p *pump) madeAgain(source, target *topicView) *trouble {
 	return nil
 }
 
-func (p *pump) setTopic(t *trouble, maxBytes int) {
+// setTopic says whether the source did not show the topic before; then the pump's feed has ended.
+func (p *pump) setTopic(t *trouble, maxBytes int) (back bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	back = p.topic != nil && *p.topic == *notOnSource()
 	p.topic, p.maxBytes = t, maxBytes
+	return back
 }
 
 // maxJoin bounds what small batches are put together to.
