@@ -82,9 +82,12 @@ func (s *session) deliverOnce(c *call) error {
 	}
 	switch {
 	case c.silent:
-		if c.link != nil && c.inGate { // inside until an answer on this link says that the broker has got so far
-			c.link.owed++
-			c.inGate = false
+		if l := c.link; l != nil {
+			if c.inGate && !l.broken { // inside until an answer on this link says that the broker has got so far
+				l.owed++
+				c.inGate = false
+			}
+			l.pending.Add(-1) // from here on readLoop may drop the link, and count out what it owes
 		}
 		return nil
 	case c.local != nil:

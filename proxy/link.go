@@ -23,8 +23,8 @@ type link struct {
 	out        *wire.Writer // belongs to who sends: readLoop, or writeLoop for a link of calls sent anew
 	in         *wire.Reader // belongs to writeLoop
 
-	pending atomic.Int32 // calls sent and not answered
-	owed    int          // writeLoop's: calls without an answer (acks=0) that the next answer on this link confirms
+	pending atomic.Int32 // calls sent whose turn in the queue has not come or whose answer is not in
+	owed    int          // writeLoop's while pending: calls without an answer (acks=0) that the next answer confirms
 	broken  bool         // writeLoop's: answers can no longer be told apart, or none will come
 
 	anew       bool // for calls that are sent anew; fixed
