@@ -50,7 +50,7 @@ type seamProducer struct {
 	early     bool          // the last one in flight got no ack, for a reason that passes: what follows it comes too early
 	busy      chan struct{} // closed when the answer of the batch in flight is in; nil: none is
 	first     bool          // epoch and next are set
-	epoch     int16         // of a producer that no state knows: what it began with
+	epoch     int16         // of a producer that no state knows, or none that holds: what it began with
 	next      int32
 }
 
@@ -117,11 +117,21 @@ func (s *seam) rule(b *sequenced, forced bool) ruling {
 	case p.busy != nil:
 		return ruling{wait: p.busy}
 	}
+	if s.inherited && passable(verdict) {
+		verdict = journal.Unknown
+	}
 	if code := p.refuses(b, verdict, forced); code != 0 {
 		return ruling{code: code}
 	}
 	p.busy = make(chan struct{})
 	return ruling{producer: p}
+}
+
+// passable says whether a verdict may be out of date because the producer wrote on in this generation, before a restart, and the
+// brokers have forgotten it since. They take any sequence then. What comes first is what it has to go on with, since its client
+// sends in order.
+func passable(verdict journal.Verdict) bool {
+	return verdict == journal.Next || verdict == journal.Ahead || verdict == journal.NewEpoch
 }
 
 // refuses says why a batch cannot be the next one of an unconfirmed producer; 0 if it can. What comes behind a batch that failed

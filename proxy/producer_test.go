@@ -273,6 +273,47 @@ func TestWhoWroteIsAskedOnceAfterARestart(t *testing.T) {
 	}
 }
 
+// A broker forgets who has been silent for long, and would take any sequence of it.
+func TestAProducerThatTheBrokersForgotGoesOnAfterARestart(t *testing.T) {
+	type sent struct {
+		epoch int16
+		first int32
+		code  int16
+	}
+	late := kerr.OutOfOrderSequenceNumber.Code
+	for name, batches := range map[string][]sent{
+		"as in the states":       {{0, 10, 0}, {0, 12, late}, {0, 10, 0}},
+		"in mid-stream":          {{0, 900, 0}, {0, 902, late}, {0, 10, late}, {0, 900, 0}},
+		"in a later epoch":       {{2, 900, 0}, {2, 902, late}, {2, 900, 0}},
+		"from a new epoch on":    {{1, 0, 0}, {1, 2, late}, {1, 0, 0}},
+		"before what it wrote":   {{0, 4, late}},
+		"in an epoch that ended": {{-1, 900, kerr.InvalidProducerEpoch.Code}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSeam(2, true)
+			key, states := seamKey{topic: "orders"}, journal.NewProducers()
+			states.Add(writer, 0, 0, 4, 100, 0)
+			states.Add(writer, 0, 5, 9, 105, 0)
+			nobody := func(context.Context) (writers, error) { return writers{}, nil }
+			if err := s.learnWriters(context.Background(), key, nobody); err != nil {
+				t.Fatal(err)
+			}
+			for _, one := range batches {
+				b := sequenced{key: key, states: states, id: writer, epoch: one.epoch, first: one.first, last: one.first + 1}
+				s.mu.Lock()
+				r := s.rule(&b, false)
+				s.mu.Unlock()
+				if r.code != one.code || (r.producer == nil) != (one.code != 0) {
+					t.Fatalf("epoch %d, %d: ruling %+v, want code %d", one.epoch, one.first, r, one.code)
+				}
+				if r.producer != nil {
+					s.told(r.producer, failed)
+				}
+			}
+		})
+	}
+}
+
 // While no broker can be reached a call waits for the next route, and is made physical once more.
 func TestACallIsMadePhysicalByAnotherRouteAsIfForTheFirstTime(t *testing.T) {
 	const id = 7 | 1<<40 // issued in generation 1
