@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -23,7 +24,8 @@ import (
 // seam is the guard of one generation, for all sessions.
 type seam struct {
 	generation translate.Generation
-	inherited  bool // clients may have written in this generation before: the brokers know who did
+	inherited  bool      // clients may have written in this generation before: the brokers know who did
+	begun      time.Time // when the generation began; zero if inherited
 
 	mu         sync.Mutex // guards all below, also inside; not held across I/O
 	partitions map[seamKey]*seamPartition
@@ -55,7 +57,11 @@ type seamProducer struct {
 }
 
 func newSeam(generation translate.Generation, inherited bool) *seam {
-	return &seam{generation: generation, inherited: inherited, partitions: make(map[seamKey]*seamPartition)}
+	s := &seam{generation: generation, inherited: inherited, partitions: make(map[seamKey]*seamPartition)}
+	if !inherited {
+		s.begun = time.Now()
+	}
+	return s
 }
 
 // sequenced is what the guard has to know of a batch.
@@ -97,23 +103,22 @@ func (s *seam) busy(b *sequenced) chan struct{} {
 
 // rule judges a batch that may be sent now. The caller holds mu.
 func (s *seam) rule(b *sequenced, forced bool) ruling {
-	verdict := journal.Unknown
+	base, verdict := translate.Virtual(0), journal.Unknown
 	if b.states != nil {
-		var base translate.Virtual
-		if base, verdict = b.states.Lookup(b.id, b.epoch, b.first, b.last); verdict == journal.Known {
-			return ruling{known: true, base: base}
-		}
+		base, verdict = b.states.Lookup(b.id, b.epoch, b.first, b.last)
 	}
 	part := s.partition(b.key)
 	p := part.producers[b.id]
+	wroteOn := part.everyone || p != nil && p.confirmed
+	if verdict == journal.Known && (!wroteOn || s.holds(b)) {
+		return ruling{known: true, base: base}
+	}
 	switch {
-	case part.everyone:
+	case wroteOn:
 		return ruling{}
 	case p == nil:
 		p = &seamProducer{}
 		part.producers[b.id] = p
-	case p.confirmed:
-		return ruling{}
 	case p.busy != nil:
 		return ruling{wait: p.busy}
 	}
@@ -126,6 +131,22 @@ func (s *seam) rule(b *sequenced, forced bool) ruling {
 	p.busy = make(chan struct{})
 	return ruling{producer: p}
 }
+
+// holds says whether a batch with the bounds of one that the states know can be that one, of a producer that has written since the
+// move: sequences come again after 2³¹ records, retries after minutes at most.
+func (s *seam) holds(b *sequenced) bool {
+	since := time.Now().Add(-keptStates)
+	if s.begun.After(since) {
+		return true
+	}
+	young := b.states.Clone()
+	young.Prune(since.UnixMilli())
+	_, _, ok := young.NextOf(b.id)
+	return ok
+}
+
+// keptStates is how long the states of a producer hold after its last batch. The replicator keeps them as long.
+const keptStates = 20 * time.Minute
 
 // passable says whether a verdict may be out of date because the producer wrote on in this generation, before a restart, and the
 // brokers have forgotten it since. They take any sequence then. What comes first is what it has to go on with, since its client

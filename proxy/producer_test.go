@@ -314,6 +314,42 @@ func TestAProducerThatTheBrokersForgotGoesOnAfterARestart(t *testing.T) {
 	}
 }
 
+// After 2³¹ records a producer's sequences are those of its last batches before the move again.
+func TestSequencesThatComeAgainAreWrittenAndRetriesAreNot(t *testing.T) {
+	now := time.Now()
+	long := now.Add(-keptStates - time.Minute)
+	for name, one := range map[string]struct {
+		begun     time.Time // zero: before a restart
+		claimed   time.Time
+		confirmed bool
+		known     bool
+	}{
+		"soon after the move":                  {now, long, true, true},
+		"long after the move":                  {long, long, true, false},
+		"long after the move, the first batch": {long, long, false, true},
+		"soon after a restart in a move":       {time.Time{}, now, true, true},
+		"after a later restart":                {time.Time{}, long, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSeam(2, one.begun.IsZero())
+			s.begun = one.begun
+			key, states := seamKey{topic: "orders"}, journal.NewProducers()
+			states.Add(writer, 0, 5, 9, 105, one.claimed.UnixMilli())
+			states.Add(newcomer, 0, 5, 9, 110, now.UnixMilli())
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.partition(key).producers[writer] = &seamProducer{confirmed: one.confirmed}
+			b := sequenced{key: key, states: states, id: writer, first: 5, last: 9}
+			if r := s.rule(&b, false); r.code != 0 || r.producer != nil || r.known != one.known {
+				t.Fatalf("ruling %+v", r)
+			}
+			if b.id = newcomer; !s.rule(&b, false).known {
+				t.Fatal("another producer's batch is not known")
+			}
+		})
+	}
+}
+
 // While no broker can be reached a call waits for the next route, and is made physical once more.
 func TestACallIsMadePhysicalByAnotherRouteAsIfForTheFirstTime(t *testing.T) {
 	const id = 7 | 1<<40 // issued in generation 1
