@@ -31,7 +31,7 @@ import (
 // prepareProduce walks the request, judges its batches, and makes it physical.
 func (c *call) prepareProduce(ctx context.Context) error {
 	if c.version < 3 {
-		return c.refuseProduce(kerr.UnsupportedVersion.Code)
+		return c.refuseOldProduce()
 	}
 	p := c.produce
 	if p == nil {
@@ -45,12 +45,16 @@ func (c *call) prepareProduce(ctx context.Context) error {
 	if err != nil {
 		return closing(closedMalformed, fmt.Errorf("read Produce v%d: %w", c.version, err))
 	}
-	if transactional {
-		return c.refuseProduce(kerr.TransactionalIDAuthorizationFailed.Code)
+	if err := c.roomForEntries(len(p.parts)); err != nil {
+		return err
 	}
 	c.silent = p.acks == 0
 	for i := range p.parts {
-		c.inspect(&p.parts[i])
+		if transactional {
+			p.parts[i].refuse(kerr.TransactionalIDAuthorizationFailed.Code)
+		} else {
+			c.inspect(&p.parts[i])
+		}
 	}
 	if err := c.guard(ctx); err != nil {
 		return err
@@ -61,9 +65,9 @@ func (c *call) prepareProduce(ctx context.Context) error {
 		}
 	}
 	switch {
-	case p.local > 0 && c.silent:
+	case c.silent && (transactional || p.local > 0):
 		return closing(closedAcksNone, fmt.Errorf("a batch without acks was refused with code %d", p.firstCode()))
-	case p.local > 0 && p.local == len(p.parts):
+	case transactional || p.local > 0 && p.local == len(p.parts):
 		c.local = c.produceAnswer(&kmsg.ProduceResponse{})
 	default:
 		c.makePhysical()
@@ -71,13 +75,13 @@ func (c *call) prepareProduce(ctx context.Context) error {
 	return nil
 }
 
-// refuseProduce answers every partition with code.
-func (c *call) refuseProduce(code int16) error {
+// refuseOldProduce answers every partition with UNSUPPORTED_VERSION.
+func (c *call) refuseOldProduce() error {
 	req := kmsg.NewPtrProduceRequest()
-	req.Version = c.version
-	if err := req.ReadFrom(c.frame[c.bodyAt:]); err != nil {
-		return closing(closedMalformed, fmt.Errorf("read Produce v%d: %w", c.version, err))
+	if err := c.decode(req); err != nil {
+		return err
 	}
+	code := kerr.UnsupportedVersion.Code
 	if req.Acks == 0 {
 		return closing(closedAcksNone, fmt.Errorf("a request of Produce v%d without acks is refused with code %d", c.version, code))
 	}
@@ -108,6 +112,7 @@ func (p *produceCall) walk(c *call) (transactional bool, err error) {
 	transactional = f.str() != nil
 	p.acks = f.Int16()
 	f.Int32()
+	most := c.mostPartitions()
 	for topics := f.array(); topics > 0 && r.Err() == nil; topics-- {
 		part := producePart{newTopic: true}
 		if c.version >= 13 {
@@ -127,6 +132,9 @@ func (p *produceCall) walk(c *call) (transactional bool, err error) {
 			part.end = part.start + size - part.run
 			r.Skip(size - part.run)
 			f.tags()
+			if len(p.parts) == most {
+				return false, fmt.Errorf("more than %d partitions in %d bytes", most, len(c.frame))
+			}
 			p.parts = append(p.parts, part)
 			part.newTopic = false
 		}

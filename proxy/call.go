@@ -20,6 +20,7 @@ type call struct {
 	key, version int16
 	correlation  int32        // the client's own; it goes to the broker unchanged
 	room         loan         // for frame
+	entries      loan         // for what comes of it here, see decode
 	request      *wire.Buffer // holds frame; released when the call is answered
 	frame        []byte       // the client's request, header and body without the size
 	streamed     bool         // the whole request is still in the client's connection; frame is it without its records, see cut
@@ -105,6 +106,7 @@ func (c *call) release() {
 		c.physical.Release()
 	}
 	c.s.giveBack(&c.room)
+	c.s.giveBack(&c.entries)
 	p, body := c.s.p, c.reader(nil)
 	*c = call{body: body}
 	p.calls.Put(c)
@@ -135,9 +137,8 @@ func (c *call) prepare(ctx context.Context) error {
 // rewriteRequest decodes the request, lets its row rewrite it, and encodes it again.
 func (c *call) rewriteRequest() error {
 	req := kmsg.RequestForKey(c.key)
-	req.SetVersion(c.version)
-	if err := req.ReadFrom(c.frame[c.bodyAt:]); err != nil {
-		return closing(closedMalformed, fmt.Errorf("read %s v%d: %w", c.row.name, c.version, err))
+	if err := c.decode(req); err != nil {
+		return err
 	}
 	if err := c.row.request(c, req); err != nil || c.isHere() {
 		return err

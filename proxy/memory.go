@@ -14,7 +14,8 @@ import (
 //
 //   - a small frame of a session that holds nothing: at most smallFrame for each connection;
 //   - an answer that the gate's drain waits for, or whose session is over: a drain must not wait for calls that the gate holds;
-//   - one other large answer at a time: what it holds then is given back when its client has it.
+//   - one other large answer at a time: what it holds then is given back when its client has it;
+//   - what a request takes by its entries, beyond its frame, which is held already.
 //
 // Invariants:
 //
@@ -31,6 +32,8 @@ type Memory struct {
 	answers  []*waiter  // before all requests: an answer gives back what its request holds
 	requests []*waiter
 	ahead    bool // an answer that waited was let in beyond the limit
+
+	decoding sync.Mutex // held while a large request is decoded: what that takes for the moment is not counted
 }
 
 // smallFrame is the largest frame, in bytes, that passes whatever others hold: a Heartbeat, a Fetch, a commit.
