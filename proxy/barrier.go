@@ -39,6 +39,13 @@ func (b *barrier) bars(cluster, member string) bool {
 	return !in && time.Now().Before(b.deadline)
 }
 
+// endBarrier takes away a barrier that bars nobody any more.
+func (st *groupState) endBarrier() {
+	if b := st.barrier; b != nil && !b.deadline.IsZero() && !time.Now().Before(b.deadline) {
+		st.barrier = nil
+	}
+}
+
 // admit lets a member pass that the cluster has given an id.
 func (b *barrier) admit(cluster, real string) {
 	if b != nil && b.cluster == cluster {

@@ -95,12 +95,15 @@ func (t *groupTable) handOver(active string) {
 	}
 }
 
-// forgetCluster drops the mappings of a cluster whose groups were left.
+// forgetCluster drops the mappings and barriers of a cluster whose groups were left.
 func (t *groupTable) forgetCluster(cluster string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, st := range t.byName {
 		delete(st.maps, cluster)
+		if st.barrier != nil && st.barrier.cluster == cluster {
+			st.barrier = nil
+		}
 	}
 }
 

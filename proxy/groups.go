@@ -209,6 +209,7 @@ func (t *groupTable) enter(cluster, group, member string) memberView {
 	if st.shadow != nil && st.shadow.cluster == cluster {
 		st.shadow.takeOver(member)
 	}
+	st.endBarrier()
 	v.barred = st.barrier.bars(cluster, member)
 	return v
 }
@@ -229,6 +230,7 @@ func (t *groupTable) newcomer(cluster, group, member string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if st := t.byName[group]; st != nil {
+		st.endBarrier()
 		st.barrier.admit(cluster, member)
 	}
 }
@@ -240,6 +242,7 @@ func (t *groupTable) joined(cluster, group string, info memberInfo, protocolType
 	defer t.mu.Unlock()
 	st := t.state(group)
 	st.seenAt = time.Now()
+	st.endBarrier()
 	st.barrier.admit(cluster, resp.MemberID)
 	t.recreated(st, cluster, resp.Generation)
 	m := t.mapLocked(cluster, group)
@@ -261,6 +264,9 @@ func (t *groupTable) joined(cluster, group string, info memberInfo, protocolType
 	if resp.Protocol != nil {
 		st.protocol = *resp.Protocol
 	}
+	if info.instanceID != nil {
+		st.replace(cluster, resp.MemberID, *info.instanceID)
+	}
 	st.members[resp.MemberID] = info
 	if leads {
 		st.keepOnly(cluster, listed)
@@ -276,6 +282,20 @@ func (t *groupTable) recreated(st *groupState, cluster string, real int32) {
 		return
 	}
 	st.maps[cluster] = newGroupMap(0, m.toReal)
+}
+
+// replace forgets the members that a static one was before it started again. There may have been no rebalance, so that no leader's
+// answer says that they are gone.
+func (st *groupState) replace(cluster, shown, instanceID string) {
+	for id, before := range st.members {
+		if id == shown || before.instanceID == nil || *before.instanceID != instanceID {
+			continue
+		}
+		delete(st.members, id)
+		if m := st.maps[cluster]; m != nil {
+			st.maps[cluster] = m.without(id)
+		}
+	}
 }
 
 // keepOnly forgets the members that the leader's answer did not list.
@@ -352,6 +372,7 @@ func (t *groupTable) forgetIdle(group string, st *groupState) {
 			return
 		}
 	}
+	st.endBarrier()
 	if len(st.members) == 0 && st.shadow == nil && st.barrier == nil {
 		delete(t.byName, group)
 	}

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"pgregory.net/rapid"
@@ -206,5 +207,69 @@ func TestBarrierBarsOldMembersUntilTheyHaveRejoined(t *testing.T) {
 	table.lower("green", "g")
 	if table.enter("green", "g", "a").barred {
 		t.Fatal("barred after the move went back")
+	}
+}
+
+// A broker gives a static member that starts again a new id without a rebalance, so no leader's answer says who is gone.
+func TestAStaticMemberThatStartsAgainIsOneMember(t *testing.T) {
+	table := newGroupTable()
+	one, other := "i-1", "i-2"
+	table.publish(&shadowGroup{group: "g", cluster: "blue", generation: 4,
+		members: []*shadowMember{{shown: "leader", real: "x"}, {shown: "one-0", real: "y"}}}, 5)
+	join := func(instance *string, id string) string {
+		resp := joinAnswer(5, id, "x")
+		table.joined("blue", "g", memberInfo{instanceID: instance}, consumerProtocol, resp)
+		return resp.MemberID
+	}
+	table.joined("blue", "g", memberInfo{}, consumerProtocol, joinAnswer(5, "x", "x", "x", "y"))
+	join(&one, "y")
+	join(&other, "two")
+	last := ""
+	for i := range 100 {
+		last = join(&one, fmt.Sprintf("one-%d", i+1))
+	}
+	members, _ := table.known("g")
+	if got, want := slices.Sorted(maps.Keys(members)), []string{"leader", last, "two"}; !slices.Equal(got, want) {
+		t.Errorf("members %v, want %v", got, want)
+	}
+	rec := table.records("blue")[0]
+	if len(rec.Sessions) != 3 || len(rec.Members) != 1 || rec.Members["leader"] != "x" {
+		t.Errorf("record %+v", rec)
+	}
+}
+
+func TestABarrierThatIsOverHoldsNothing(t *testing.T) {
+	for name, call := range map[string]func(*groupTable){
+		"a call":     func(t *groupTable) { t.enter("green", "g", "a") },
+		"a newcomer": func(t *groupTable) { t.newcomer("green", "g", "n") },
+		"a join": func(t *groupTable) {
+			t.joined("green", "g", memberInfo{}, consumerProtocol, joinAnswer(1, "n", "n", "n"))
+		},
+		"a move on": func(t *groupTable) { t.forgetCluster("green") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			table := newGroupTable()
+			table.joined("blue", "g", memberInfo{}, consumerProtocol, joinAnswer(7, "a", "a", "a"))
+			table.raise("green", "g")
+			if !table.enter("green", "g", "a").barred {
+				t.Fatal("not barred")
+			}
+			st := table.byName["g"]
+			st.barrier.deadline = time.Now()
+			if call(table); st.barrier != nil {
+				t.Errorf("the barrier is still there: %+v", st.barrier)
+			}
+		})
+	}
+}
+
+func TestAGroupIsForgottenThoughItStoodAtABarrier(t *testing.T) {
+	table := newGroupTable()
+	table.raise("green", "g")
+	table.joined("green", "g", memberInfo{}, consumerProtocol, joinAnswer(1, "n", "n", "n"))
+	table.enter("green", "g", "n")
+	table.byName["g"].barrier.deadline = time.Now()
+	if table.left("green", "g", "n", nil); table.byName["g"] != nil {
+		t.Error("the group is still there")
 	}
 }
