@@ -23,8 +23,7 @@ const (
 	fewEntries = 64
 )
 
-// decode decodes the request into req, and takes room for what comes of it. All but Produce and Fetch, which are walked, come
-// this way.
+// decode decodes the request into req, and takes room for what comes of it. What is not walked comes this way.
 func (c *call) decode(req kmsg.Request) error {
 	if n := len(c.frame); n > maxDecoded {
 		return closing(closedFrameSize, fmt.Errorf("%s of %d bytes; at most %d", c.row.name, n, maxDecoded))

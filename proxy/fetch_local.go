@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"fmt"
 	"sync/atomic"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -37,9 +36,8 @@ func (c *call) answerEmpty() error {
 // code, any other nothing. A session that we cannot go on with is not found, so the client names all its partitions again.
 func (c *call) answerFetch() error {
 	req := kmsg.NewPtrFetchRequest()
-	req.Version = c.version
-	if err := req.ReadFrom(c.frame[c.bodyAt:]); err != nil {
-		return closing(closedMalformed, fmt.Errorf("read Fetch v%d: %w", c.version, err))
+	if err := c.decode(req); err != nil {
+		return err
 	}
 	resp := kmsg.NewPtrFetchResponse()
 	if c.fetch.strange || c.fetch.incremental {
