@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -120,10 +121,10 @@ func (s *session) pass(c *call, out *wire.Writer) error {
 		l.pending.Add(-1)
 		return errLost
 	}
-	size, err := l.next(c.answerLimit())
+	size, err := l.next(c.answerLimit(), c.parks())
 	for errors.Is(err, errSuperseded) && c.row.gate == holdAtCutover {
 		l.insist() // the gate's drain is for this: the answer comes from here
-		size, err = l.next(c.answerLimit())
+		size, err = l.next(c.answerLimit(), false)
 	}
 	if err != nil {
 		s.breakLink(l)
@@ -147,7 +148,7 @@ func (s *session) pass(c *call, out *wire.Writer) error {
 	if broke != nil {
 		s.breakLink(l)
 	}
-	s.settle(l) // from here on readLoop may drop the link
+	s.settle(l, c) // from here on readLoop may drop the link
 	if broke != nil {
 		return closing(closedUpstream, broke)
 	}
@@ -157,12 +158,44 @@ func (s *session) pass(c *call, out *wire.Writer) error {
 	return s.written(err)
 }
 
-// settle notes that an answer came on a link: what went there before it has arrived.
-func (s *session) settle(l *link) {
-	for ; l.owed > 0; l.owed-- {
-		s.p.gate.leave()
+// settle notes that the answer of a call came on a link: what went there before it has arrived.
+func (s *session) settle(l *link, c *call) {
+	s.forgive(l)
+	if c.row.gate == holdAtCutover {
+		l.held.Add(-1)
 	}
 	l.pending.Add(-1)
+}
+
+// parks says whether a broker may keep a call until something happens: records or members come.
+func (c *call) parks() bool {
+	switch kmsg.Key(c.key) {
+	case kmsg.Fetch, kmsg.JoinGroup, kmsg.SyncGroup:
+		return true
+	}
+	return false
+}
+
+// makeWay ends the wait for an answer that a broker may keep, if answers that the gate's drain waits for are behind it on other
+// links. The call is answered as at a move. A link that carries such answers itself is left alone: they would be lost with it.
+func (s *session) makeWay() {
+	select {
+	case s.sending <- struct{}{}: // so that nothing is being sent to the link
+		defer func() { <-s.sending }()
+	default:
+		return // Drain comes again
+	}
+	links := s.openLinks()
+	if s.held.Load() == 0 && !slices.ContainsFunc(links, (*link).isHeld) {
+		return
+	}
+	for _, l := range links {
+		if !l.isHeld() && l.isParked() {
+			s.retire(l)
+			l.interrupt()
+			s.wake() // if the answer begins all the same, the link is left to be closed
+		}
+	}
 }
 
 // drain waits for the answer of a call whose client is gone, if the gate's drain needs it or one behind it.

@@ -61,6 +61,9 @@ func (s *session) sendOn(l *link, c *call) error {
 		c.physical = nil
 	}
 	l.pending.Add(1)
+	if c.row.gate == holdAtCutover {
+		l.held.Add(1)
+	}
 	l.unanswered = c.silent
 	c.link = l
 	return nil
@@ -230,6 +233,7 @@ func (s *session) breakLink(l *link) {
 	s.retire(l)
 	_ = l.conn.Close()
 	s.forgive(l)
+	l.held.Store(0)
 }
 
 // dropLink closes a link on which nothing is pending.
@@ -248,9 +252,10 @@ func (s *session) free(l *link) {
 	s.forgive(l)
 }
 
-// forgive counts out of the gate what went to a link without asking for an answer: nobody will say that it arrived.
+// forgive counts out of the gate what went to a link without asking for an answer: it has arrived, or nobody will say so.
 func (s *session) forgive(l *link) {
 	for ; l.owed > 0; l.owed-- {
+		l.held.Add(-1)
 		s.p.gate.leave()
 	}
 }
@@ -288,6 +293,11 @@ func (s *session) supersede(generation translate.Generation) {
 			l.interrupt()
 		}
 	}
+	s.wake()
+}
+
+// wake makes writeLoop look for links to close.
+func (s *session) wake() {
 	select {
 	case s.kick <- struct{}{}:
 	default:

@@ -24,6 +24,7 @@ type link struct {
 	in         *wire.Reader // belongs to writeLoop
 
 	pending atomic.Int32 // calls sent whose turn in the queue has not come or whose answer is not in
+	held    atomic.Int32 // of those sent, and of what they owe, the calls that the gate's drain waits for
 	owed    int          // writeLoop's while pending: calls without an answer (acks=0) that the next answer confirms
 	broken  bool         // writeLoop's: answers can no longer be told apart, or none will come
 
@@ -31,13 +32,14 @@ type link struct {
 	unanswered bool // guarded by session.sending: the last call sent asks for no answer
 	retired    bool // guarded by session.mu: nothing is sent any more
 
-	mu          sync.Mutex // guards both below and the read deadline
+	mu          sync.Mutex // guards all below and the read deadline
 	waiting     bool       // writeLoop waits for an answer to begin
+	parked      bool       // with waiting: the broker may take its time with that answer
 	interrupted bool       // stop waiting
 }
 
-// errSuperseded: no answer has begun, and a newer route was published.
-var errSuperseded = errors.New("a newer route was published")
+// errSuperseded: no answer has begun, and a newer route was published, or what is behind has to be answered first.
+var errSuperseded = errors.New("the answer is waited for no longer")
 
 // dial connects to a broker of the cluster.
 func (p *Proxy) dial(ctx context.Context, cluster, addr string, generation translate.Generation) (*link, error) {
@@ -64,9 +66,9 @@ func (l *link) send(message []byte, timeout time.Duration) error {
 }
 
 // next waits for the next answer to begin. errSuperseded if it was interrupted before that; an answer that has begun is
-// waited for.
-func (l *link) next(limit int) (size int, err error) {
-	if err := l.startWaiting(); err != nil {
+// waited for. parks says that the broker may keep the call until something happens.
+func (l *link) next(limit int, parks bool) (size int, err error) {
+	if err := l.startWaiting(parks); err != nil {
 		return 0, err
 	}
 	size, err = l.in.Next(limit)
@@ -82,10 +84,10 @@ func (l *link) next(limit int) (size int, err error) {
 	return 0, err
 }
 
-func (l *link) startWaiting() error {
+func (l *link) startWaiting(parks bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.waiting = true
+	l.waiting, l.parked = true, parks
 	if l.interrupted {
 		return l.conn.SetReadDeadline(time.Unix(1, 0))
 	}
@@ -100,6 +102,16 @@ func (l *link) stopWaiting() (interrupted bool) {
 		_ = l.conn.SetReadDeadline(time.Time{}) // a closed connection fails at the next read
 	}
 	return l.interrupted
+}
+
+// isHeld says whether the gate's drain waits for an answer on this link.
+func (l *link) isHeld() bool { return l.held.Load() > 0 }
+
+// isParked says whether writeLoop waits here for a call that the broker may keep for long.
+func (l *link) isParked() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.waiting && l.parked
 }
 
 // interrupt makes a wait for an answer that has not begun end, now and from now on.

@@ -224,6 +224,9 @@ func (p *Proxy) Drain(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return fmt.Errorf("wait for %d calls under way: %w", p.gate.inside.Load(), context.Cause(ctx))
 		}
+		for _, s := range p.openSessions() {
+			s.makeWay()
+		}
 	}
 }
 

@@ -29,7 +29,7 @@ type session struct {
 	ctx    context.Context // ends when the client is of no more use: broken off, refused, or the proxy closes
 	cancel context.CancelCauseFunc
 	queue  chan *call    // in request order; closed by readLoop
-	kick   chan struct{} // capacity 1: a newer route was published
+	kick   chan struct{} // capacity 1: there may be links to close
 
 	in     *wire.Reader      // readLoop's
 	window [windowBytes]byte // readLoop's
