@@ -162,8 +162,8 @@ func (p *Proxy) Start(ctx context.Context, route Route) error {
 	return p.Grow(ctx, route.nodes())
 }
 
-// Publish makes a route the current one. Calls of the free class that are pending on an older one are answered here or
-// sent anew.
+// Publish makes a route the current one, unless one of a later generation is. Calls of the free class that are pending on an older
+// one are answered here or sent anew.
 func (p *Proxy) Publish(route Route) {
 	p.publishing.Lock()
 	defer p.publishing.Unlock()
@@ -174,6 +174,9 @@ func (p *Proxy) Publish(route Route) {
 // asked of the brokers. The caller holds publishing.
 func (p *Proxy) publish(route Route, inherited bool) {
 	old := p.route.Load()
+	if old != nil && route.Generation < old.Generation {
+		return // who made it had not seen the move yet
+	}
 	route = p.withoutGone(route)
 	next := route.prepare(p.cfg.Clusters[route.Active].Names)
 	next.seam = newSeam(route.Generation, inherited)

@@ -114,6 +114,17 @@ func TestPendingFetchIsAnsweredAtAMove(t *testing.T) {
 	}
 }
 
+func TestARouteOfAnEarlierGenerationIsNotPublished(t *testing.T) {
+	x := newStage(t, nil)
+	c := x.connect()
+	x.p.Publish(x.route(2, "green"))
+	x.p.Publish(x.route(1, "blue"))
+	req := listOffsets("orders")
+	id := c.send(req)
+	x.brokers["green"].next(kmsg.ListOffsets).answer(t, listedOffsets("orders", 9))
+	c.receive(req, id)
+}
+
 func fetched(topic string, hw int64, records []byte) *kmsg.FetchResponse {
 	resp := kmsg.NewPtrFetchResponse()
 	p := kmsg.NewFetchResponseTopicPartition()
