@@ -21,7 +21,12 @@ func cutoverCommand(o *options) *cobra.Command {
 	var maxPause time.Duration
 	c := &cobra.Command{
 		Use: "cutover --to CLUSTER", Short: "Move all clients to the standby, and show how it goes",
-		Long: "Move all clients to the standby. Exit code 0: they are there; 1: it went back, clients are where they were; 2: it was not tried.",
+		Long: `Move all clients to the standby, and show how it goes.
+
+Exit code 0: they are there (with --dry-run: nothing stands in the way)
+          1: it was tried and went back, clients are where they were (with --dry-run: what stands in the way is shown); or
+             how it ended could not be seen: ask "switchback status"
+          2: it was not tried: a mistake in the command, the server refused the order, or it cannot be reached`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if order.To == "" {
 				return usageError{errors.New("say where to with --to")}
@@ -29,10 +34,10 @@ func cutoverCommand(o *options) *cobra.Command {
 			if force {
 				order.Mode = "forced"
 			}
-			if maxPause < 0 {
-				return usageError{errors.New("--max-pause is negative")}
-			}
-			if maxPause > 0 {
+			if cmd.Flags().Changed("max-pause") {
+				if maxPause <= 0 {
+					return usageError{fmt.Errorf("--max-pause %s: it must be above zero", maxPause)}
+				}
 				order.MaxPause = maxPause.String()
 			}
 			return startCutover(cmd.Context(), o, order, detach)
@@ -67,9 +72,12 @@ func startCutover(ctx context.Context, o *options, order admin.CutoverOrder, det
 		if ctx.Err() != nil {
 			fmt.Fprintf(o.err, "\nnobody watches cutover %s now; it goes on. End it with: switchback abort %s\n", id, id)
 		}
-		return err
+		return tried{err}
 	}
-	return view.finish(last)
+	if err := view.finish(last); err != nil {
+		return tried{err}
+	}
+	return nil
 }
 
 const (
@@ -217,6 +225,9 @@ func abortCommand(o *options) *cobra.Command {
 	var vc string
 	c := &cobra.Command{
 		Use: "abort [ID]", Short: "End a running cutover that is not committed; clients stay where they are", Args: cobra.MaximumNArgs(1),
+		Long: `End a running cutover that is not committed; clients stay where they are.
+
+Exit code 0: it went back; 1: how it ended could not be seen; 2: there is nothing to end, or it is committed.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			client := o.client()
 			id, err := runningCutover(cmd.Context(), client, vc, args)
@@ -228,7 +239,7 @@ func abortCommand(o *options) *cobra.Command {
 			}
 			last, err := follow(cmd.Context(), client, id, func(admin.Cutover) {})
 			if err != nil {
-				return err
+				return tried{err}
 			}
 			if o.json {
 				return printJSON(o.out, last)
@@ -250,6 +261,9 @@ func runningCutover(ctx context.Context, client *admin.Client, vc string, args [
 	if err != nil {
 		return "", err
 	}
+	if vc != "" && !slices.ContainsFunc(st.VirtualClusters, func(one admin.VirtualClusterStatus) bool { return one.Name == vc }) {
+		return "", usageError{fmt.Errorf("there is no virtual cluster %q", vc)}
+	}
 	var ids []string
 	for _, one := range st.VirtualClusters {
 		if (vc == "" || one.Name == vc) && one.Cutover != nil && !one.Cutover.Over() {
@@ -258,7 +272,7 @@ func runningCutover(ctx context.Context, client *admin.Client, vc string, args [
 	}
 	switch len(ids) {
 	case 0:
-		return "", errors.New("no cutover runs")
+		return "", usageError{errors.New("no cutover runs")}
 	case 1:
 		return ids[0], nil
 	}

@@ -33,8 +33,8 @@ func main() {
 // Exit codes.
 const (
 	exitOK     = 0
-	exitFailed = 1 // it was tried
-	exitUsage  = 2 // it was not tried: a mistake in the command or the configuration, or not built
+	exitFailed = 1 // it was tried, and failed or went back
+	exitUsage  = 2 // it was not tried: a mistake in the command or the configuration, a server that refused or was not reached
 )
 
 type streams struct {
@@ -46,6 +46,11 @@ type streams struct {
 type usageError struct{ error }
 
 func (u usageError) Unwrap() error { return u.error }
+
+// tried makes the exit code exitFailed, whatever it wraps: the server had begun.
+type tried struct{ error }
+
+func (t tried) Unwrap() error { return t.error }
 
 // silent is an error whose text has been shown already.
 type silent struct{ error }
@@ -72,8 +77,11 @@ func run(ctx context.Context, args []string, s streams) int {
 
 func exitCode(err error) int {
 	var usage usageError
-	var failure *cutover.Error
-	if errors.As(err, &usage) || errors.As(err, &failure) && failure.Code == cutover.CodeNotBuilt {
+	var begun tried
+	switch {
+	case errors.As(err, &begun):
+		return exitFailed
+	case errors.As(err, &usage), admin.NothingDone(err):
 		return exitUsage
 	}
 	return exitFailed
@@ -103,13 +111,20 @@ func (o *options) client() *admin.Client {
 func newRoot(s streams) *cobra.Command {
 	o := &options{out: s.out, err: s.err}
 	root := &cobra.Command{
-		Use:           "switchback",
-		Short:         "A Kafka proxy that moves live clients from one cluster to another, and back",
+		Use:   "switchback",
+		Short: "A Kafka proxy that moves live clients from one cluster to another, and back",
+		Long: `A Kafka proxy that moves live clients from one cluster to another, and back.
+
+Exit codes of all commands:
+  0  it was done
+  1  it was tried, and failed or went back
+  2  it was not tried: there is a mistake in the command or in the configuration, the server refused it before it began
+     anything (not known, a wrong token, another cutover runs, not built), or the server cannot be reached`,
 		SilenceErrors: true, SilenceUsage: true,
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
 		Args:              cobra.ArbitraryArgs, RunE: helpOrUnknown,
 	}
-	root.PersistentFlags().StringVar(&o.admin, "admin", "http://127.0.0.1:8080", "address of the admin interface; a token is read from SWITCHBACK_TOKEN")
+	root.PersistentFlags().StringVar(&o.admin, "admin", "http://127.0.0.1:8080", "address of the admin interface, a URL or HOST:PORT; a token is read from SWITCHBACK_TOKEN")
 	root.PersistentFlags().BoolVar(&o.json, "json", false, "print JSON")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(serveCommand(o), demoCommand(o), validateCommand(o), statusCommand(o), cutoverCommand(o), abortCommand(o),

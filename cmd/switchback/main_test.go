@@ -5,6 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -133,9 +136,14 @@ func mistakes(t *testing.T, url string) {
 	}{
 		{exitUsage, "not built", []string{"cutover", "--to", "green", "--force"}},
 		{exitUsage, "--to", []string{"cutover"}},
-		{exitFailed, "already", []string{"cutover", "--to", "blue"}},
-		{exitFailed, "no cutover runs", []string{"abort"}},
-		{exitFailed, "no cutover", []string{"abort", "x"}},
+		{exitUsage, "already", []string{"cutover", "--to", "blue"}},
+		{exitUsage, "not the standby", []string{"cutover", "--to", "red"}},
+		{exitUsage, "no virtual cluster", []string{"cutover", "--to", "green", "--virtual-cluster", "nope"}},
+		{exitUsage, "above zero", []string{"cutover", "--to", "green", "--max-pause", "0s"}},
+		{exitUsage, "above zero", []string{"cutover", "--to", "green", "--max-pause", "-1s"}},
+		{exitUsage, "no cutover runs", []string{"abort"}},
+		{exitUsage, "no virtual cluster", []string{"abort", "--virtual-cluster", "nope"}},
+		{exitUsage, "no cutover", []string{"abort", "x"}},
 		{exitUsage, "not built", []string{"rehearse", "--to", "green"}},
 		{exitUsage, "not built", []string{"explain", "--group", "app"}},
 		{exitUsage, "not built", []string{"orphans", "export"}},
@@ -145,8 +153,10 @@ func mistakes(t *testing.T, url string) {
 		{exitUsage, "unknown flag", []string{"status", "--loud"}},
 		{exitUsage, "unknown command", []string{"status", "now"}},
 		{exitUsage, "needed", []string{"translate", "--topic", "x"}},
-		{exitFailed, "no partition", []string{"translate", "--topic", "x", "--offset", "1"}},
-		{exitFailed, "no group", []string{"group", "nobody"}},
+		{exitUsage, "partition", []string{"translate", "--topic", "x", "--offset", "1", "--partition", "-1"}},
+		{exitUsage, "partition", []string{"translate", "--topic", "x", "--offset", "1", "--partition", "99999999999"}},
+		{exitUsage, "no partition", []string{"translate", "--topic", "x", "--offset", "1"}},
+		{exitUsage, "no group", []string{"group", "nobody"}},
 		{exitUsage, "not built", []string{"serve", "-c", "x", "--roles", "proxy"}},
 		{exitUsage, "role", []string{"serve", "-c", "x", "--roles", "cook"}},
 		{exitUsage, "-c", []string{"serve"}},
@@ -163,9 +173,69 @@ func mistakes(t *testing.T, url string) {
 }
 
 func TestAServerThatIsNotThereIsSaidSo(t *testing.T) {
-	code, _, stderr := command(t, "status", "--admin", fmt.Sprintf("http://127.0.0.1:%d", freePorts(t, 1)))
-	if code != exitFailed || !strings.Contains(stderr, "hint:") {
-		t.Errorf("%d %s", code, stderr)
+	address := fmt.Sprintf("127.0.0.1:%d", freePorts(t, 1))
+	for _, url := range []string{address, "http://" + address} {
+		for _, args := range [][]string{{"status"}, {"cutover", "--to", "green"}} {
+			code, _, stderr := command(t, append(args, "--admin", url)...)
+			if code != exitUsage || !strings.Contains(stderr, "does not answer") || !strings.Contains(stderr, "hint:") {
+				t.Errorf("%s %s: %d %s", args[0], url, code, stderr)
+			}
+		}
+	}
+}
+
+func TestAnAddressThatIsNoneIsSaidSo(t *testing.T) {
+	for _, address := range []string{"", ":8080", "http://", "http://a b", "tcp://127.0.0.1:8080", "127.0.0.1:", "127.0.0.1:8080?x", "http://[::1"} {
+		code, _, stderr := command(t, "status", "--admin", address)
+		if code != exitUsage || !strings.Contains(stderr, "HOST:PORT") {
+			t.Errorf("%q: %d %s", address, code, stderr)
+		}
+	}
+}
+
+// answers serves one fixed answer to orders, and knows of nothing else.
+func answers(t *testing.T, status int, body string) (address string) {
+	t.Helper()
+	mux := http.NewServeMux()
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = io.WriteString(w, `{"error":{"code":"not_found","message":"m","hint":"h"}}`)
+	})
+	mux.HandleFunc("POST /v1/cutovers", func(w http.ResponseWriter, _ *http.Request) {
+		if status == 0 {
+			panic(http.ErrAbortHandler)
+		}
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, body)
+	})
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	return server.Listener.Addr().String()
+}
+
+func TestTheExitCodeOfACutoverTellsWhetherItWasTried(t *testing.T) {
+	const refusal = `{"error":{"code":"c","message":"m","hint":"h"}}`
+	for _, c := range []struct {
+		name   string
+		status int
+		body   string
+		code   int
+	}{
+		{"another one runs", 409, refusal, exitUsage},
+		{"a wrong token", 401, refusal, exitUsage},
+		{"no record yet", 503, refusal, exitUsage},
+		{"a fault of the server", 500, refusal, exitFailed},
+		{"another server", 404, "not here", exitUsage},
+		{"a gateway that gave up", 503, "later", exitFailed},
+		{"no answer to the order", 0, "", exitFailed},
+		{"begun, and forgotten over a restart", 202, `{"id":"x"}`, exitFailed},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			code, _, stderr := command(t, "cutover", "--to", "green", "--admin", answers(t, c.status, c.body))
+			if code != c.code {
+				t.Errorf("exit code %d, want %d: %s", code, c.code, stderr)
+			}
+		})
 	}
 }
 

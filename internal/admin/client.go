@@ -9,16 +9,18 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/switchback-proxy/switchback/internal/cutover"
 )
 
-// Client asks a Server. Errors that the server gives are *cutover.Error.
+// Client asks a Server. Errors of requests wrap a *cutover.Error; NothingDone tells some of them apart.
 type Client struct {
-	URL   string // such as http://127.0.0.1:8080
+	URL   string // such as http://127.0.0.1:8080, or host:port for the same
 	Token string
 	HTTP  *http.Client // if nil, one that waits up to 30 s for an answer to begin
 }
@@ -129,9 +131,45 @@ func ask[T any](ctx context.Context, c *Client, method, path string, body []byte
 	return out, nil
 }
 
+// requestError is a request that did not succeed.
+type requestError struct {
+	failure     *cutover.Error
+	nothingDone bool
+}
+
+func (e *requestError) Error() string { return e.failure.Error() }
+func (e *requestError) Unwrap() error { return e.failure }
+
+// NothingDone says whether err is of a request that did not reach the server, or that the server refused before it began
+// anything.
+func NothingDone(err error) bool {
+	var failed *requestError
+	return errors.As(err, &failed) && failed.nothingDone
+}
+
+// base is the address that paths are put behind.
+func (c *Client) base() (string, error) {
+	address := c.URL
+	if !strings.Contains(address, "://") {
+		address = "http://" + address
+	}
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || strings.HasSuffix(u.Host, ":") || u.RawQuery != "" || u.Fragment != "" {
+		failure := &cutover.Error{Code: "bad_address", Message: fmt.Sprintf("%q is not the address of an admin interface", c.URL), Hint: "write --admin HOST:PORT or --admin http://HOST:PORT"}
+		return "", &requestError{failure: failure, nothingDone: true}
+	}
+	return strings.TrimRight(address, "/"), nil
+}
+
 // send returns an answer of success, whose body the caller closes.
 func (c *Client) send(ctx context.Context, method, path string, body []byte, stream bool) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, method, strings.TrimRight(c.URL, "/")+path, bytes.NewReader(body))
+	base, err := c.base()
+	if err != nil {
+		return nil, err
+	}
+	var sent atomic.Bool
+	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { sent.Store(true) }})
+	req, err := http.NewRequestWithContext(traced, method, base+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
@@ -149,18 +187,31 @@ func (c *Client) send(ctx context.Context, method, path string, body []byte, str
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		return nil, &cutover.Error{Code: "unreachable", Message: fmt.Sprintf("the admin interface does not answer: %v", err), Hint: "is switchback running there? name its address with --admin"}
+		failure := &cutover.Error{Code: "unreachable", Message: fmt.Sprintf("the admin interface does not answer: %v", err), Hint: "is switchback running there? name its address with --admin"}
+		if method != http.MethodGet && sent.Load() {
+			failure.Hint = "it may have taken the order all the same: see switchback status"
+			return nil, &requestError{failure: failure}
+		}
+		return nil, &requestError{failure: failure, nothingDone: true}
 	}
 	if resp.StatusCode/100 == 2 {
 		return resp, nil
 	}
+	return nil, c.refusal(resp)
+}
+
+// refusal reads an answer that is no success.
+func (c *Client) refusal(resp *http.Response) error {
 	defer func() { _ = resp.Body.Close() }()
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
+	refused := resp.StatusCode/100 == 4
 	var failure Failure
 	if json.Unmarshal(text, &failure) == nil && failure.Error != nil {
-		return nil, failure.Error
+		refused = refused || resp.StatusCode == http.StatusNotImplemented || resp.StatusCode == http.StatusServiceUnavailable
+		return &requestError{failure: failure.Error, nothingDone: refused}
 	}
-	return nil, &cutover.Error{Code: "unexpected_answer", Message: fmt.Sprintf("%s answered %s", c.URL, resp.Status), Hint: "is this the admin address of switchback?"}
+	unexpected := &cutover.Error{Code: "unexpected_answer", Message: fmt.Sprintf("%s answered %s", c.URL, resp.Status), Hint: "is this the admin address of switchback?"}
+	return &requestError{failure: unexpected, nothingDone: refused}
 }
 
 func (c *Client) client() *http.Client {
