@@ -42,7 +42,8 @@ func (c *fakeCluster) Status() VirtualClusterStatus {
 	st := c.driver.State()
 	return VirtualClusterStatus{
 		Name: c.name, Active: st.Active, Standby: st.Standby, Generation: int64(st.Generation), Health: Green, Phase: ShowPhase(st.Phase),
-		Partitions: []Partition{{Topic: "orders", State: "CaughtUp"}, {Topic: "bills", State: "Stopped", Reason: "r", Hint: "h"}},
+		Reason:     errors.Join(errors.New("one"), errors.New("two")).Error(),
+		Partitions: []Partition{{Topic: "orders", State: "CaughtUp"}, {Topic: "bills", State: "Stopped", Reason: "r\nand more", Hint: "h"}},
 		Groups:     []GroupLine{{Group: "app", State: "ok"}},
 	}
 }
@@ -309,7 +310,10 @@ func TestQuestions(t *testing.T) {
 	}
 	red, err := client.Status(t.Context(), StatusQuery{Only: Red})
 	if err != nil || len(red.VirtualClusters[0].Partitions) != 1 || len(red.VirtualClusters[0].Groups) != 0 {
-		t.Errorf("%+v, %v", red, err)
+		t.Fatalf("%+v, %v", red, err)
+	}
+	if vc := red.VirtualClusters[0]; vc.Reason != "one; two" || vc.Partitions[0].Reason != "r; and more" {
+		t.Errorf("a reason has several lines: %+v", vc)
 	}
 	one, err := client.Status(t.Context(), StatusQuery{Topics: []string{"orders"}})
 	if err != nil || len(one.VirtualClusters[0].Partitions) != 1 {

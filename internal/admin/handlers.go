@@ -38,7 +38,7 @@ func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) error {
 	reasons := []string{}
 	for _, vc := range s.cfg.Clusters {
 		if err := vc.Ready(); err != nil {
-			reasons = append(reasons, fmt.Sprintf("%s: %v", vc.Name(), err))
+			reasons = append(reasons, oneLine(fmt.Sprintf("%s: %v", vc.Name(), err)))
 		}
 	}
 	status := http.StatusOK
@@ -78,18 +78,23 @@ type StatusQuery struct {
 func (q StatusQuery) apply(vc VirtualClusterStatus) VirtualClusterStatus {
 	partitions, groups := []Partition{}, []GroupLine{}
 	for _, p := range vc.Partitions {
+		p.Reason = oneLine(p.Reason)
 		if (len(q.Topics) == 0 || slices.Contains(q.Topics, p.Topic)) && (q.Only == "" || p.State == "Stopped") {
 			partitions = append(partitions, p)
 		}
 	}
 	for _, g := range vc.Groups {
+		g.Reason = oneLine(g.Reason)
 		if q.Only == "" || g.State == "blocked" {
 			groups = append(groups, g)
 		}
 	}
-	vc.Partitions, vc.Groups = partitions, groups
+	vc.Partitions, vc.Groups, vc.Reason = partitions, groups, oneLine(vc.Reason)
 	return vc
 }
+
+// oneLine shows errors that were joined in one line, as tables and lists want them.
+func oneLine(text string) string { return strings.ReplaceAll(strings.TrimSpace(text), "\n", "; ") }
 
 // cluster finds a virtual cluster; an empty name is the only one.
 func (s *Server) cluster(name string) (VirtualCluster, error) {

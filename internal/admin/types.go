@@ -194,7 +194,12 @@ func ShowCutover(st control.State) Cutover {
 	out := Cutover{
 		ID: c.ID, VirtualCluster: st.VirtualCluster, From: c.From, To: c.To, Mode: c.Mode, DryRun: c.DryRun, Phase: string(st.Phase),
 		StartedAt: c.StartedAt, MaxPauseMillis: c.MaxPauseMillis, PauseMillis: c.PauseMillis, Phases: make([]Phase, len(c.Phases)),
-		Lost: Lost{Exact: true, Partitions: []LostPartition{}}, Error: c.Error,
+		Lost: Lost{Exact: true, Partitions: []LostPartition{}},
+	}
+	if c.Error != nil {
+		shown := *c.Error
+		shown.Message = oneLine(shown.Message)
+		out.Error = &shown
 	}
 	for i, p := range c.Phases {
 		out.Phases[i] = Phase{Phase: string(p.Phase), StartedAt: p.StartedAt, Millis: p.Millis, Facts: p.Facts}
