@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/switchback-proxy/switchback/internal/admin"
 	"github.com/switchback-proxy/switchback/internal/config"
@@ -47,7 +48,11 @@ func configFile(t *testing.T) (path, adminURL string) {
 	t.Helper()
 	var addrs []string
 	for _, name := range []string{"blue", "green"} {
-		c, err := testkit.StartKafka(1, name)
+		var seeds []kfake.Opt
+		if name == "blue" {
+			seeds = []kfake.Opt{kfake.SeedTopics(1, "orders")}
+		}
+		c, err := testkit.StartKafka(1, name, seeds...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -123,7 +128,49 @@ func TestAnOperatorMovesAndMovesBackOverARestart(t *testing.T) {
 	if !strings.Contains(stderr, "Sealing") {
 		t.Errorf("with --json progress goes to standard error: %s", stderr)
 	}
+	translations(t, url)
 	mistakes(t, url)
+}
+
+// translations checks that an offset is shown on both clusters unless one is named.
+func translations(t *testing.T, url string) {
+	t.Helper()
+	ask := func(args ...string) string {
+		args = append([]string{"translate", "--topic", "orders", "--partition", "0", "--offset", "0", "--admin", url}, args...)
+		code, out, stderr := command(t, args...)
+		if code != exitOK {
+			t.Errorf("%v: %d %s%s", args, code, out, stderr)
+		}
+		return out
+	}
+	for _, c := range []struct {
+		args        []string
+		blue, green int
+	}{
+		{nil, 1, 1},
+		{[]string{"--from", "green"}, 1, 1},
+		{[]string{"--to", "green"}, 0, 1},
+	} {
+		out := ask(c.args...)
+		if strings.Count(out, "on blue ") != c.blue || strings.Count(out, "on green ") != c.green {
+			t.Errorf("%v: %s", c.args, out)
+		}
+	}
+	var one admin.Translation
+	if out := ask("--json"); json.Unmarshal([]byte(out), &one) != nil || one.Cluster != "blue" {
+		t.Errorf("--json: %s", out)
+	}
+}
+
+func TestATopicThatIsNotCopiedIsSaidSo(t *testing.T) {
+	st := admin.Status{VirtualClusters: []admin.VirtualClusterStatus{{Partitions: []admin.Partition{{Topic: "orders"}}}}}
+	var out bytes.Buffer
+	if err := saySilentTopics(&out, st, admin.StatusQuery{Topics: []string{"orders", "nope"}}); err != nil {
+		t.Fatal(err)
+	}
+	if text := out.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "nope") {
+		t.Errorf("it says %q", text)
+	}
 }
 
 // mistakes checks exit codes.
@@ -160,6 +207,9 @@ func mistakes(t *testing.T, url string) {
 		{exitUsage, "not built", []string{"serve", "-c", "x", "--roles", "proxy"}},
 		{exitUsage, "role", []string{"serve", "-c", "x", "--roles", "cook"}},
 		{exitUsage, "-c", []string{"serve"}},
+		{exitUsage, "--cycles", []string{"demo", "--cycles", "-1"}},
+		{exitUsage, "--clients", []string{"demo", "--clients", "-1"}},
+		{exitUsage, "--clients", []string{"demo", "--clients", "2"}},
 		{exitUsage, "no such file", []string{"validate", "-c", "/nowhere.yaml"}},
 	} {
 		code, out, stderr := command(t, append(c.args, "--admin", url)...)

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -15,29 +17,31 @@ func translateCommand(o *options) *cobra.Command {
 	var q admin.TranslateQuery
 	c := &cobra.Command{
 		Use: "translate --topic T --partition P --offset O [--to CLUSTER]", Short: "Look up where one offset is, with the segment that decides",
+		Long: `Look up where one offset is on both clusters, or on the one named by --to, with the segment that decides.
+With --json the answer is about one cluster: that of --to, else that of --from, else the active one.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if q.Topic == "" || !cmd.Flags().Changed("offset") {
 				return usageError{errors.New("--topic, --partition and --offset are needed")}
 			}
-			out, err := o.client().Translate(cmd.Context(), q)
+			client := o.client()
+			out, err := client.Translate(cmd.Context(), q)
 			if err != nil {
 				return err
 			}
 			if o.json {
 				return printJSON(o.out, out)
 			}
-			physical := "not known"
-			if out.Physical >= 0 {
-				physical = fmt.Sprint(out.Physical)
+			printTranslation(o.out, out)
+			if q.To != "" {
+				return nil
 			}
-			fmt.Fprintf(o.out, "%s-%d: virtual %d, on %s %s (%s)\n", out.Topic, out.Partition, out.Virtual, out.Cluster, physical, out.Kind)
-			if s := out.Segment; s != nil {
-				length := number(s.Records) + " records"
-				if s.Records < 0 {
-					length = "open"
-				}
-				fmt.Fprintf(o.out, "  by the %s segment from virtual %d, physical %d, %s\n", s.Kind, s.Virtual, s.Physical, length)
+			if q.To, err = otherCluster(cmd.Context(), client, q, out.Cluster); err != nil {
+				return err
 			}
+			if out, err = client.Translate(cmd.Context(), q); err != nil {
+				return err
+			}
+			printTranslation(o.out, out)
 			return nil
 		},
 	}
@@ -45,9 +49,42 @@ func translateCommand(o *options) *cobra.Command {
 	c.Flags().Int32Var(&q.Partition, "partition", 0, "partition")
 	c.Flags().Int64Var(&q.Offset, "offset", 0, "offset as clients see it, or, with --from, as that cluster has it")
 	c.Flags().StringVar(&q.From, "from", "", "cluster on which the offset is physical")
-	c.Flags().StringVar(&q.To, "to", "", "cluster that is asked about (default: the active one)")
+	c.Flags().StringVar(&q.To, "to", "", "cluster that is asked about (default: both)")
 	c.Flags().StringVar(&q.VirtualCluster, "virtual-cluster", "", "which one, where there are several")
 	return c
+}
+
+// otherCluster is the one of both clusters that is not this one.
+func otherCluster(ctx context.Context, client *admin.Client, q admin.TranslateQuery, this string) (string, error) {
+	st, err := client.Status(ctx, admin.StatusQuery{Topics: []string{q.Topic}})
+	if err != nil {
+		return "", err
+	}
+	for _, vc := range st.VirtualClusters {
+		switch {
+		case q.VirtualCluster != "" && vc.Name != q.VirtualCluster:
+		case vc.Active == this:
+			return vc.Standby, nil
+		default:
+			return vc.Active, nil
+		}
+	}
+	return "", errors.New("the virtual cluster is gone")
+}
+
+func printTranslation(w io.Writer, t admin.Translation) {
+	physical := "not known"
+	if t.Physical >= 0 {
+		physical = fmt.Sprint(t.Physical)
+	}
+	fmt.Fprintf(w, "%s-%d: virtual %d, on %s %s (%s)\n", t.Topic, t.Partition, t.Virtual, t.Cluster, physical, t.Kind)
+	if s := t.Segment; s != nil {
+		length := number(s.Records) + " records"
+		if s.Records < 0 {
+			length = "open"
+		}
+		fmt.Fprintf(w, "  by the %s segment from virtual %d, physical %d, %s\n", s.Kind, s.Virtual, s.Physical, length)
+	}
 }
 
 func groupCommand(o *options) *cobra.Command {

@@ -67,6 +67,8 @@ func serve(ctx context.Context, cfg *config.Config) error {
 func serveWith(ctx context.Context, cfg *config.Config, log zerolog.Logger) error {
 	v, c := buildVersion()
 	log.Info().Str(obs.KeyVersion, v).Str(obs.KeyAddress, cfg.Admin.Listen).Msg("switchback starts")
+	stop := context.AfterFunc(ctx, func() { log.Info().Msg("switchback is ending; a second signal ends it at once") })
+	defer stop()
 	err := engine.Serve(ctx, cfg, engine.Options{Version: v, Commit: c, Log: log})
 	if err == nil {
 		log.Info().Msg("switchback has ended")
@@ -135,6 +137,9 @@ func demoCommand(o *options) *cobra.Command {
 	c := &cobra.Command{
 		Use: "demo", Short: "Two embedded clusters, live clients, a cutover and a failback, every record counted",
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if clients < demo.MinClients || cycles < 1 {
+				return usageError{fmt.Errorf("--clients must be at least %d, --cycles at least 1", demo.MinClients)}
+			}
 			err := demo.Run(cmd.Context(), demo.Config{
 				Clients: clients, Cycles: cycles, Out: o.out, Terminal: isTerminal(o.out), Serve: serve,
 			})
@@ -144,7 +149,7 @@ func demoCommand(o *options) *cobra.Command {
 			return err
 		},
 	}
-	c.Flags().IntVar(&clients, "clients", 0, "producers, group members and readers together (default 6)")
-	c.Flags().IntVar(&cycles, "cycles", 0, "cutovers to the other cluster and back (default 1)")
+	c.Flags().IntVar(&clients, "clients", demo.DefaultClients, "producers, group members and readers together")
+	c.Flags().IntVar(&cycles, "cycles", 1, "cutovers to the other cluster and back")
 	return c
 }

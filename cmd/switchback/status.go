@@ -56,6 +56,28 @@ func showStatus(ctx context.Context, o *options, q admin.StatusQuery, limit int)
 		return printJSON(o.out, st)
 	}
 	printStatus(o.out, painter{on: isTerminal(o.out)}, st, limit)
+	return saySilentTopics(o.err, st, q)
+}
+
+// saySilentTopics names the topics that were asked for and are not there.
+func saySilentTopics(w io.Writer, st admin.Status, q admin.StatusQuery) error {
+	if q.Only != "" { // what is left out may well be there
+		return nil
+	}
+	known := make(map[string]bool)
+	for _, vc := range st.VirtualClusters {
+		for _, p := range vc.Partitions {
+			known[p.Topic] = true
+		}
+	}
+	for _, topic := range q.Topics {
+		if known[topic] {
+			continue
+		}
+		if _, err := fmt.Fprintf(w, "no topic that is copied has the name %q; topics are named as clients see them\n", topic); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

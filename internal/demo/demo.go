@@ -21,13 +21,19 @@ import (
 
 // Config says how large the demo is and where it is seen.
 type Config struct {
-	Clients  int       // producers, group members and readers together; at least 3, if 0: 6
+	Clients  int       // producers, group members and readers together; at least MinClients, if 0: DefaultClients
 	Cycles   int       // cutovers to the other cluster and back; if 0: 1
 	Out      io.Writer // where the story is told
 	Terminal bool      // Out is a terminal: colours, and a line that is drawn over
 	// Serve runs switchback with this configuration until ctx ends, as the serve command does.
 	Serve func(ctx context.Context, cfg *config.Config) error
 }
+
+// How many clients there are.
+const (
+	MinClients     = 3 // one of each kind
+	DefaultClients = 6
+)
 
 // ErrUnclean is returned when the run ended but its checks found something.
 var ErrUnclean = errors.New("the demo found something wrong; see the report above")
@@ -137,9 +143,9 @@ func judge(board *board, fleet *fleet, moves []move) error {
 
 func (cfg Config) withDefaults() Config {
 	if cfg.Clients == 0 {
-		cfg.Clients = 6
+		cfg.Clients = DefaultClients
 	}
-	cfg.Clients = max(cfg.Clients, 3)
+	cfg.Clients = max(cfg.Clients, MinClients)
 	if cfg.Cycles == 0 {
 		cfg.Cycles = 1
 	}
