@@ -294,6 +294,64 @@ func TestErrorsHaveOneShapeAndAStatus(t *testing.T) {
 	}
 }
 
+func TestAWrongMethodNamesTheRightOnes(t *testing.T) {
+	server, _ := serve(t, "secret", newFakeCluster(t, "main"))
+	for _, c := range []struct{ method, path, allow string }{
+		{http.MethodPost, "/v1/status", "GET, HEAD"},
+		{http.MethodGet, "/v1/cutovers", "POST"},
+		{http.MethodDelete, "/v1/cutovers/x", "GET, HEAD"},
+		{http.MethodGet, "/v1/cutovers/x/abort", "POST"},
+		{http.MethodPut, "/healthz", "GET, HEAD"},
+		{http.MethodPost, "/", "GET, HEAD"},
+		{http.MethodPost, "/metrics", "GET, HEAD"},
+	} {
+		r, err := http.NewRequest(c.method, server.URL+c.path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusMethodNotAllowed || resp.Header.Get("Allow") != c.allow {
+			t.Errorf("%s %s: %d, Allow %q, want %q", c.method, c.path, resp.StatusCode, resp.Header.Get("Allow"), c.allow)
+		}
+	}
+}
+
+func TestABodyThatCannotBeReadIsToldInWordsOfJSON(t *testing.T) {
+	s := New(Config{Clusters: []VirtualCluster{newFakeCluster(t, "main")}, Log: zerolog.Nop()})
+	for _, c := range []struct {
+		body   string
+		status int
+		says   string
+	}{
+		{``, 400, "empty"},
+		{`{"to":"green"`, 400, "ends within"},
+		{`{"to":green}`, 400, "byte 7"},
+		{`[1]`, 400, "a JSON array, not an object"},
+		{`{"to":1}`, 400, "to cannot be a JSON number"},
+		{`{"dry_run":"yes"}`, 400, "dry_run cannot be a JSON string"},
+		{`{"max_paws":"3s"}`, 400, `unknown field "max_paws"`},
+		{`{"to":"` + strings.Repeat("x", maxBodyBytes) + `"}`, 413, "more than 1048576 bytes"},
+	} {
+		r := httptest.NewRequest(http.MethodPost, "http://127.0.0.1:8080/v1/cutovers", strings.NewReader(c.body))
+		r.RemoteAddr = "127.0.0.1:5000"
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, r)
+		var f Failure
+		if err := json.Unmarshal(w.Body.Bytes(), &f); err != nil || f.Error == nil {
+			t.Errorf("%.30s: %s", c.body, w.Body)
+			continue
+		}
+		text := f.Error.Message
+		if w.Code != c.status || !strings.Contains(text, c.says) || strings.Contains(text, "Go ") || !strings.Contains(f.Error.Hint, "docs/http.md") {
+			t.Errorf("%.30s: %d %+v", c.body, w.Code, f.Error)
+		}
+	}
+}
+
 func TestQuestions(t *testing.T) {
 	_, client := serve(t, "", newFakeCluster(t, "main"))
 	tr, err := client.Translate(t.Context(), TranslateQuery{Topic: "orders", Partition: 2, Offset: 7})

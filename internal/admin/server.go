@@ -56,12 +56,15 @@ const (
 	codeUnauthorised = "unauthorised"
 	codeForbidden    = "forbidden"
 	codeInternal     = "internal"
+	codeMethod       = "method_not_allowed"
+	codeTooLarge     = "body_too_large"
 )
 
 // Server is the HTTP interface.
 type Server struct {
-	cfg Config
-	mux *http.ServeMux
+	cfg      Config
+	mux      *http.ServeMux
+	patterns []string // all that the mux knows, but for the one that takes the rest
 }
 
 // New returns a server; nothing listens before Serve.
@@ -79,7 +82,7 @@ func (s *Server) routes() {
 	s.open("GET /healthz", s.healthz)
 	s.open("GET /readyz", s.readyz)
 	if s.cfg.Metrics != nil {
-		s.mux.Handle("GET /metrics", s.cfg.Metrics)
+		s.open("GET /metrics", func(w http.ResponseWriter, r *http.Request) error { s.cfg.Metrics.ServeHTTP(w, r); return nil })
 	}
 	s.guarded("GET /v1/status", s.status)
 	s.guarded("POST /v1/cutovers", s.startCutover)
@@ -103,17 +106,43 @@ func (s *Server) routes() {
 	} {
 		s.guarded(path, func(w http.ResponseWriter, r *http.Request) error { h(w, r); return nil })
 	}
-	s.guarded("/", func(_ http.ResponseWriter, r *http.Request) error {
-		return &cutover.Error{Code: cutover.CodeNotFound, Message: fmt.Sprintf("there is no %s %s", r.Method, r.URL.Path), Hint: "see the list of endpoints in the documentation"}
-	})
+	s.handle(theRest, s.nothingThere)
+}
+
+// theRest is the pattern of what no other pattern takes.
+const theRest = "/"
+
+// nothingThere answers a path that is not known, or that is known with other methods.
+func (s *Server) nothingThere(w http.ResponseWriter, r *http.Request) error {
+	var allowed []string
+	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost} {
+		probe := r.Clone(r.Context())
+		probe.Method = method
+		if _, pattern := s.mux.Handler(probe); pattern != theRest {
+			allowed = append(allowed, method)
+		}
+	}
+	if len(allowed) > 0 {
+		w.Header().Set("Allow", strings.Join(allowed, ", "))
+		return &cutover.Error{Code: codeMethod, Message: fmt.Sprintf("%s does not take %s", r.URL.Path, r.Method), Hint: "use " + strings.Join(allowed, " or ") + "; see docs/http.md"}
+	}
+	if err := s.guard(r); err != nil {
+		return err
+	}
+	return &cutover.Error{Code: cutover.CodeNotFound, Message: fmt.Sprintf("there is no %s %s", r.Method, r.URL.Path), Hint: "the endpoints are listed in docs/http.md"}
 }
 
 // NotBuilt is the error of what the design has and this version does not.
 func NotBuilt(what string) *cutover.Error {
-	return &cutover.Error{Code: cutover.CodeNotBuilt, Message: what + " is not built", Hint: "see the limits in the README"}
+	return &cutover.Error{Code: cutover.CodeNotBuilt, Message: what + " is not built", Hint: "see the limits in README.md"}
 }
 
 func (s *Server) open(pattern string, h handler) {
+	s.patterns = append(s.patterns, pattern)
+	s.handle(pattern, h)
+}
+
+func (s *Server) handle(pattern string, h handler) {
 	s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		if err := h(w, r); err != nil {
 			s.fail(w, r, err)
@@ -190,6 +219,10 @@ func statusOf(code string) int {
 		return http.StatusUnauthorized
 	case codeForbidden:
 		return http.StatusForbidden
+	case codeMethod:
+		return http.StatusMethodNotAllowed
+	case codeTooLarge:
+		return http.StatusRequestEntityTooLarge
 	case cutover.CodeNotFound:
 		return http.StatusNotFound
 	case cutover.CodeRunning, cutover.CodeTooLate:
@@ -213,12 +246,35 @@ func readJSON(r *http.Request, into any) error {
 	dec := json.NewDecoder(r.Body)
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(into); err != nil {
-		return badRequest("the body cannot be read: %v", "see the documentation for its shape", err)
+		return unreadable(err)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return badRequest("something follows the object", "send one object")
 	}
 	return nil
+}
+
+// unreadable says in words of JSON what is wrong with a body.
+func unreadable(err error) error {
+	const hint = "its shape is in docs/http.md"
+	var tooLarge *http.MaxBytesError
+	var wrongType *json.UnmarshalTypeError
+	var syntax *json.SyntaxError
+	switch {
+	case errors.As(err, &tooLarge):
+		return &cutover.Error{Code: codeTooLarge, Message: fmt.Sprintf("the body has more than %d bytes", tooLarge.Limit), Hint: hint}
+	case errors.Is(err, io.EOF):
+		return badRequest("the body is empty", hint)
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return badRequest("the body ends within the object", hint)
+	case errors.As(err, &syntax):
+		return badRequest("the body is not JSON from byte %d on", hint, syntax.Offset)
+	case errors.As(err, &wrongType) && wrongType.Field == "":
+		return badRequest("the body is a JSON %s, not an object", hint, wrongType.Value)
+	case errors.As(err, &wrongType):
+		return badRequest("%s cannot be a JSON %s", hint, wrongType.Field, wrongType.Value)
+	}
+	return badRequest("the body cannot be read: %s", hint, strings.TrimPrefix(err.Error(), "json: "))
 }
 
 func badRequest(format, hint string, args ...any) error {
