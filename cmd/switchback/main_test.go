@@ -295,7 +295,7 @@ func TestEveryMistakeOfAConfigurationIsShown(t *testing.T) {
 		t.Fatal(err)
 	}
 	code, _, stderr := command(t, "validate", "-c", path)
-	if code != exitUsage || strings.Count(stderr, "\n") < 2 || strings.Contains(stderr, "error:") {
+	if code != exitUsage || strings.Count(stderr, "\n") < 3 || strings.Contains(stderr, "error:") || !strings.Contains(stderr, "docs/configuration.md") {
 		t.Errorf("%d %s", code, stderr)
 	}
 	code, out, _ := command(t, "validate", "-c", path, "--json")

@@ -88,6 +88,7 @@ func loadConfig(o *options, file string) (*config.Config, error) {
 			_ = printJSON(o.out, showProblems(problems))
 		} else {
 			fmt.Fprintln(o.err, err)
+			fmt.Fprintf(o.err, "%s all keys are in docs/configuration.md\n", painter{on: isTerminal(o.err)}.soft("hint:"))
 		}
 		return nil, usageError{silent{err}}
 	}
