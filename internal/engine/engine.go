@@ -249,6 +249,16 @@ func (e *Engine) pingAll(ctx context.Context) error {
 	return distinct(e.clusters[e.cfg.Active], e.clusters[e.cfg.Standby])
 }
 
+// anyDown says whether a cluster did not answer when it was asked last.
+func (e *Engine) anyDown() bool {
+	for _, u := range e.clusters {
+		if _, err := u.health(); err != nil {
+			return true
+		}
+	}
+	return false
+}
+
 // firstState makes and saves the record of the first generation. It needs the cluster that is configured to be active.
 func (e *Engine) firstState(ctx context.Context, s control.Snapshot) (control.State, error) {
 	active := e.clusters[e.cfg.Active]
@@ -335,6 +345,9 @@ func (e *Engine) watch(ctx context.Context) {
 			wait = min(wait, firstWait)
 		}
 		e.dropGone(ctx)
+		if e.anyDown() {
+			wait = min(wait, firstWait) // its return is noticed soon
+		}
 		if time.Since(touched) > touchInterval {
 			if err := e.driver.Amend(ctx, func(*control.State) bool { return true }); err == nil {
 				touched = time.Now()

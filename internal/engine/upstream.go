@@ -8,11 +8,13 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/sasl"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 	"github.com/twmb/franz-go/pkg/sasl/scram"
@@ -24,6 +26,7 @@ const (
 	clientID     = "switchback"
 	dialTimeout  = 5 * time.Second
 	pingTimeout  = 3 * time.Second
+	pingTries    = 3 // within pingTimeout
 	retryTimeout = 5 * time.Second
 )
 
@@ -167,23 +170,61 @@ func (u *upstream) dial(ctx context.Context, addr string) (net.Conn, error) {
 
 // ping asks the cluster who it is.
 func (u *upstream) ping(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
-	defer cancel()
-	meta, err := kadm.NewClient(u.client).BrokerMetadata(ctx)
-	if err == nil && len(meta.Brokers) == 0 {
-		err = errors.New("no broker is there")
-	}
+	began := time.Now()
+	meta, err := u.askMetadata(ctx)
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if (err == nil) != (u.err == nil) || !u.pinged {
-		u.since = time.Now()
+		u.since = began
 	}
 	u.err, u.pinged = err, true
 	if err != nil {
 		return fmt.Errorf("cluster %s cannot be reached: %w", u.name, err)
 	}
-	u.id, u.brokers = meta.Cluster, meta.Brokers.NodeIDs()
+	u.id, u.brokers = "", nil
+	if meta.ClusterID != nil {
+		u.id = *meta.ClusterID
+	}
+	for _, b := range meta.Brokers {
+		u.brokers = append(u.brokers, b.NodeID)
+	}
+	slices.Sort(u.brokers)
 	return nil
+}
+
+// askMetadata asks for the brokers, over the network: what the client remembers says nothing of a cluster that is gone. While
+// no answer comes it asks once more now and then: a broker that hangs is not the cluster, and the client takes another each time.
+func (u *upstream) askMetadata(ctx context.Context) (*kmsg.MetadataResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	defer cancel()
+	type answer struct {
+		meta *kmsg.MetadataResponse
+		err  error
+	}
+	answers := make(chan answer, pingTries)
+	more := time.NewTicker(pingTimeout / pingTries)
+	defer more.Stop()
+	for asked := 0; ; {
+		if asked < pingTries {
+			asked++
+			asking.Go(func() {
+				req := kmsg.NewPtrMetadataRequest()
+				req.Topics = []kmsg.MetadataRequestTopic{} // none; nil means all
+				meta, err := req.RequestWith(ctx, u.client)
+				if err == nil && len(meta.Brokers) == 0 {
+					err = errors.New("no broker is there")
+				}
+				answers <- answer{meta, err}
+			})
+		}
+		select {
+		case a := <-answers:
+			return a.meta, a.err
+		case <-more.C:
+		}
+	}
 }
 
 // health is what the last ping got, and since when that holds.

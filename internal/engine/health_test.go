@@ -1,0 +1,70 @@
+package engine
+
+import (
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/switchback-proxy/switchback/internal/admin"
+	"github.com/switchback-proxy/switchback/internal/config"
+	"github.com/switchback-proxy/switchback/internal/testkit"
+)
+
+func (s *site) ready() bool {
+	s.t.Helper()
+	resp, err := http.Get(s.client.URL + "/readyz")
+	if err != nil {
+		return false
+	}
+	_ = resp.Body.Close()
+	return resp.StatusCode == http.StatusOK
+}
+
+// Clients of the Kafka library remember the brokers they have seen: only an answer over the network says that one is there.
+func TestAClusterThatDiesAfterTheStartIsMissed(t *testing.T) {
+	s := newSite(t)
+	if err := s.blue.CreateTopic("orders", 2, nil); err != nil {
+		t.Fatal(err)
+	}
+	s.serve()
+	s.await("copied", caughtUp("orders"))
+	s.green.Close()
+	s.await("the standby is not missed", func(vc admin.VirtualClusterStatus) bool {
+		return vc.Health == admin.Yellow && strings.Contains(vc.Reason, "the standby gets no copies")
+	})
+	if !s.ready() {
+		t.Error("not ready, and clients are served")
+	}
+	s.blue.Close()
+	s.await("the active is not missed", func(vc admin.VirtualClusterStatus) bool {
+		return vc.Health == admin.Red && strings.Contains(vc.Reason, "the active cluster blue cannot be reached")
+	})
+	if s.ready() {
+		t.Error("ready, and the active cluster is gone")
+	}
+}
+
+// One broker of a cluster hangs: it takes connections and answers nothing. The cluster is there.
+func TestABrokerThatHangsIsNotTheCluster(t *testing.T) {
+	cluster, err := testkit.StartKafka(1, "blue")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cluster.Close()
+	hanging, err := net.Listen("tcp", "127.0.0.1:0") // nobody accepts
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = hanging.Close() }()
+	for _, bootstrap := range [][]string{{hanging.Addr().String(), cluster.ListenAddrs()[0]}, {cluster.ListenAddrs()[0], hanging.Addr().String()}} {
+		u, err := connect("blue", config.Cluster{Bootstrap: bootstrap})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := u.ping(t.Context()); err != nil || u.clusterID() != "blue" {
+			t.Errorf("bootstrap %v: id %q, %v", bootstrap, u.clusterID(), err)
+		}
+		u.client.Close()
+	}
+}
