@@ -95,7 +95,7 @@ func TestASlotIsFencedOnceAndItsStatusSaysWhoHasIt(t *testing.T) {
 	p.blue.produce(t, "orders", 0, 0, 5, time.Now())
 	testkit.Eventually(t, patience, "the first one says that it lost the slot", func() bool {
 		s := statusOf(a, "orders", 0)
-		return s.State == StateProbing && s.Reason != "" && s.Hint != ""
+		return s.State == StateProbing && s.Reason != "" && s.Hint == hintLost
 	})
 	p.copied(b)
 	p.exact(b, p.blue, p.green, "orders", 0)

@@ -78,7 +78,10 @@ func (p *pump) status() PartitionStatus {
 	case t != nil:
 		s.State, s.Reason, s.Hint = StateStopped, t.Reason, t.Hint
 	case p.slotLost != nil:
-		s.State, s.Reason, s.Hint = StateProbing, p.slotLost.Error(), "another process may own the slot; it is tried again"
+		s.State, s.Reason, s.Hint = StateProbing, p.slotLost.Error(), "it is tried again"
+		if lost := (lostSlot{}); errors.As(p.slotLost, &lost) {
+			s.Hint = hintLost
+		}
 	case s.State == StateCopying && e.silent >= silentAfter:
 		s.Reason = fmt.Sprintf("the source has not answered for %v", e.silent.Round(time.Second))
 		s.Hint = "look at the source's brokers; it goes on by itself"

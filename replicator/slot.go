@@ -154,7 +154,11 @@ func (s *slot) run(ctx context.Context) {
 				continue
 			}
 		} else {
-			s.log.Warn().Err(err).Msg("slot is not owned")
+			line := s.log.Warn().Err(err)
+			if lost := (lostSlot{}); errors.As(err, &lost) {
+				line = line.Str("hint", hintLost)
+			}
+			line.Msg("slot is not owned")
 		}
 		s.setTrouble(err)
 		if time.Since(begun) > 10*wait {
@@ -164,6 +168,9 @@ func (s *slot) run(ctx context.Context) {
 		wait = min(2*wait, 30*time.Second)
 	}
 }
+
+// hintLost is the likely cause of a slot that is lost.
+const hintLost = "another process may copy this virtual cluster; run one process for each virtual cluster; it is tried again"
 
 // rest waits, but not longer than until the mode changes.
 func (s *slot) rest(ctx context.Context, d time.Duration) {

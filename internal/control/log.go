@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 
 	"github.com/rs/zerolog"
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -41,6 +42,8 @@ type Log struct {
 	turn      chan struct{} // holds one token; who has it looks the topic up or creates it, and owns opened
 	opened    bool
 	partition int32 // written before opened is set, read after that
+
+	halfway atomic.Bool // our last fence failed at a step: a newer marker than our writer's may be of that
 }
 
 // NewLog returns a log whose topic is looked up, and created if it is not there, at first use.

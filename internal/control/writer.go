@@ -50,11 +50,14 @@ func (l *Log) Fence(ctx context.Context) (*Writer, error) {
 		return nil, err
 	}
 	w := &Writer{log: l, turn: make(chan struct{}, 1)}
+	l.halfway.Store(true)
 	for _, step := range []func(context.Context) error{w.initProducerID, w.addPartition, w.abort, w.readMarker} {
 		if err := retry(ctx, func() error { return step(ctx) }); err != nil {
+			l.halfway.Store(!errors.Is(err, ErrFenced)) // then the marker is the other's
 			return nil, l.failed("fence the control log", err)
 		}
 	}
+	l.halfway.Store(false)
 	w.acked = time.Now().Round(0)
 	w.turn <- struct{}{}
 	return w, nil

@@ -147,8 +147,7 @@ func (e *Engine) Run(ctx context.Context) error {
 		}
 		return fmt.Errorf("virtual cluster %s: %w", e.cfg.Name, err)
 	}
-	e.watch(ctx)
-	return nil
+	return e.watch(ctx)
 }
 
 // close ends what Run began: a cutover first, so that no client is held; then the sessions; then the copies.
@@ -329,14 +328,19 @@ func (e *Engine) identityNow(ctx context.Context, id control.Identity) (out cont
 	return id, added, errors.Join(errs...)
 }
 
-// watch keeps the view of both clusters fresh until ctx ends.
-func (e *Engine) watch(ctx context.Context) {
+// watch keeps the view of both clusters fresh until ctx ends, or another process drives the virtual cluster: what we serve
+// after that may be of a cluster that is not active any more.
+func (e *Engine) watch(ctx context.Context) error {
+	follower := control.NewFollower(e.store)
 	touched := time.Now()
 	for wait := firstWait; ; {
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case <-time.After(wait):
+		}
+		if err := e.overtaken(ctx, follower); err != nil {
+			return err
 		}
 		wait = e.opts.WatchInterval
 		_ = e.pingAll(ctx)         // Status and Inspect say it
@@ -354,6 +358,21 @@ func (e *Engine) watch(ctx context.Context) {
 			}
 		}
 	}
+}
+
+// overtaken says that another process drives the virtual cluster. A cutover of ours finds that out by itself, and what it
+// writes is not to be taken for another's.
+func (e *Engine) overtaken(ctx context.Context, f *control.Follower) error {
+	before := e.driver.State()
+	if e.driver.Running() != "" {
+		return nil
+	}
+	err := f.Overtaken(ctx, before.Generation)
+	if err == nil || e.driver.Running() != "" || e.driver.State().Generation != before.Generation {
+		return nil
+	}
+	e.log.Error().Err(err).Msg("stop serving")
+	return err
 }
 
 // growIdentity records and shows brokers that are new, and a cluster that was down at the start. An error passes; what does not is

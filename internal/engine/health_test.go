@@ -27,7 +27,7 @@ func TestAClusterThatDiesAfterTheStartIsMissed(t *testing.T) {
 	if err := s.blue.CreateTopic("orders", 2, nil); err != nil {
 		t.Fatal(err)
 	}
-	s.serve()
+	stop := s.serve()
 	s.await("copied", caughtUp("orders"))
 	s.green.Close()
 	s.await("the standby is not missed", func(vc admin.VirtualClusterStatus) bool {
@@ -42,6 +42,9 @@ func TestAClusterThatDiesAfterTheStartIsMissed(t *testing.T) {
 	})
 	if s.ready() {
 		t.Error("ready, and the active cluster is gone")
+	}
+	if err := stop(); err != nil {
+		t.Errorf("it ended with: %v", err)
 	}
 }
 

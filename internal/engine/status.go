@@ -103,9 +103,8 @@ func (e *Engine) health(s admin.VirtualClusterStatus, flow *replicator.Flow) (he
 			return admin.Yellow, fmt.Sprintf("offsets of group %s are not followed: %s", g.Group, g.Reason), g.Hint
 		}
 	}
-	probing := slices.ContainsFunc(s.Partitions, func(p admin.Partition) bool { return p.State == string(replicator.StateProbing) })
-	if probing {
-		return admin.Yellow, "some partitions are not copied yet", "they are being recovered"
+	if reason, hint := probing(s.Partitions); reason != "" {
+		return admin.Yellow, reason, hint
 	}
 	if err := e.incompleteNow(); err != nil {
 		return admin.Yellow, err.Error(), "clients cannot reach partitions that such brokers lead; if there is no room for them, raise broker_ports.count and restart"
@@ -114,6 +113,20 @@ func (e *Engine) health(s admin.VirtualClusterStatus, flow *replicator.Flow) (he
 		return admin.Yellow, fmt.Sprintf("the brokers and versions of %s are not known yet", st.Standby), "they are asked for as soon as it answers; a move has to wait"
 	}
 	return admin.Green, "", ""
+}
+
+// probing tells of partitions that are not recovered, one that has a reason before others.
+func probing(partitions []admin.Partition) (reason, hint string) {
+	for _, p := range partitions {
+		switch {
+		case p.State != string(replicator.StateProbing):
+		case p.Reason != "":
+			return fmt.Sprintf("partition %d of topic %s is not copied now: %s", p.Partition, p.Topic, p.Reason), p.Hint
+		default:
+			reason, hint = "some partitions are not copied yet", "they are being recovered"
+		}
+	}
+	return reason, hint
 }
 
 func (e *Engine) standbyProblem(flow *replicator.Flow) error {
