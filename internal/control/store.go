@@ -134,6 +134,7 @@ func decide(readings []reading) (Snapshot, error) {
 			}
 		}
 		out.Topics, out.Groups = records.snap.Topics, records.snap.Groups
+		out.FromCopy = records.cluster != out.State.Active
 		out = out.upTo(out.State.Generation)
 	}
 	if len(unread) == 0 {

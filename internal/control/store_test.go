@@ -355,6 +355,9 @@ func TestTheTwoLogsDecideTogether(t *testing.T) {
 			if got.State.Generation != c.generation || (c.topics != "") != has || (got.Assumed != "") != c.assumed {
 				t.Errorf("generation %d, topics %v, assumed %q", got.State.Generation, got.Topics, got.Assumed)
 			}
+			if want := c.topics != "" && c.topics != "from-"+got.State.Active; got.FromCopy != want {
+				t.Errorf("from a copy: %v, of %s", got.FromCopy, c.topics)
+			}
 		})
 	}
 }

@@ -148,6 +148,8 @@ type Snapshot struct {
 	// Assumed says what this rests on while a log could not be read to its end; empty if both were.
 	Assumed string
 	Unread  []string // clusters whose log could not be read, or not be fenced, so that more may follow; sorted
+	// FromCopy says that topics and groups are of the standby's log, which lacks what only the active's has.
+	FromCopy bool
 }
 
 // Clone returns a State whose Cutover and list of phases are its own; facts and identity are shared, and read only.

@@ -48,11 +48,12 @@ type Engine struct {
 
 	mu          sync.Mutex // guards what follows; never held across I/O
 	snapshot    control.Snapshot
-	route       *proxy.Route // of snapshot; immutable
-	flow        *flowRun     // nil while none runs
-	flowProblem error        // why the flow cannot run
-	problem     error        // why clients are not served yet
-	incomplete  error        // why not all brokers of the clusters are known, or shown
+	route       *proxy.Route     // of snapshot; immutable
+	flow        *flowRun         // nil while none runs
+	flowProblem error            // why the flow cannot run
+	problem     error            // why clients are not served yet
+	found       control.Snapshot // the record as it was read last before clients were served
+	incomplete  error            // why not all brokers of the clusters are known, or shown
 }
 
 // newEngine wires one virtual cluster. Nothing is asked, and nothing listens, before Run.
@@ -284,7 +285,12 @@ func (e *Engine) knownState(ctx context.Context, s control.Snapshot) (control.Sn
 			return s, fatal{fmt.Errorf("the control record is about clusters %s and %s; the configuration has %s and %s: names of clusters may not change", s.State.Active, s.State.Standby, e.cfg.Active, e.cfg.Standby)}
 		}
 	}
-	if !s.State.Phase.Running() { // else the record is the cutover's
+	e.setFound(s)
+	if err := e.needsActive(s); err != nil {
+		return s, err
+	}
+	_, down := e.clusters[s.State.Active].health()
+	if !s.State.Phase.Running() && down == nil { // else the record is the cutover's, or cannot be written
 		id, added, _ := e.identityNow(ctx, s.State.Identity) // what fails is asked again by watch
 		if len(added) > 0 {
 			s.State.Identity = id
@@ -295,6 +301,28 @@ func (e *Engine) knownState(ctx context.Context, s control.Snapshot) (control.Sn
 		}
 	}
 	return s, nil
+}
+
+// needsActive says why the route of a record cannot be known; nil if it can. From the second generation on it rests on the control
+// log and the journal of the active cluster, of which there is no copy: without them offsets would be shown that are not the records'.
+func (e *Engine) needsActive(s control.Snapshot) error {
+	st := s.State
+	if st.Generation <= 1 {
+		return nil
+	}
+	if _, down := e.clusters[st.Active].health(); down != nil {
+		return fmt.Errorf("the active cluster %s cannot be reached, and only it knows how offsets are shown in generation %d: %w", st.Active, st.Generation, down)
+	}
+	if s.FromCopy {
+		return fmt.Errorf("the control log of %s, which is active, cannot be read, and only it knows how offsets are shown in generation %d", st.Active, st.Generation)
+	}
+	return nil
+}
+
+func (e *Engine) setFound(s control.Snapshot) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.found = s
 }
 
 // errNoRoom says that clients cannot be shown all brokers; waiting does not help.

@@ -1,10 +1,13 @@
 package engine
 
 import (
+	"context"
 	"net"
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/rs/zerolog"
 
 	"github.com/switchback-proxy/switchback/internal/admin"
 	"github.com/switchback-proxy/switchback/internal/config"
@@ -69,5 +72,32 @@ func TestABrokerThatHangsIsNotTheCluster(t *testing.T) {
 			t.Errorf("bootstrap %v: id %q, %v", bootstrap, u.clusterID(), err)
 		}
 		u.client.Close()
+	}
+}
+
+// The standby's copy of the record says who is active, and is not enough to serve by.
+func TestAStartWithTheActiveDownSaysWhoIsActive(t *testing.T) {
+	s := newSite(t)
+	if err := s.blue.CreateTopic("orders", 2, nil); err != nil {
+		t.Fatal(err)
+	}
+	stop := s.serve()
+	s.await("copied", caughtUp("orders"))
+	s.cutover("green")
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	green := s.green.ListenAddrs()[0]
+	s.green.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- Serve(ctx, s.config(s.blue.ListenAddrs()[0], green), Options{Log: zerolog.New(s.log)}) }()
+	defer func() { cancel(); <-done }()
+	s.await("the record is not shown", func(vc admin.VirtualClusterStatus) bool {
+		return vc.Active == "green" && vc.Standby == "blue" && vc.Generation == 2 && vc.Health == admin.Red &&
+			strings.Contains(vc.Reason, "the active cluster green cannot be reached") && strings.Contains(vc.Assumed, "green")
+	})
+	if s.ready() {
+		t.Error("ready, and nobody can be served")
 	}
 }

@@ -43,10 +43,15 @@ func (e *Engine) Ready() error {
 
 // Status is what an operator sees of the virtual cluster.
 func (e *Engine) Status() admin.VirtualClusterStatus {
-	st := e.driver.State()
+	st, assumed := e.driver.State(), e.current().Assumed
+	if st.Generation == 0 { // not served yet
+		e.mu.Lock()
+		st, assumed = e.found.State, e.found.Assumed
+		e.mu.Unlock()
+	}
 	out := admin.VirtualClusterStatus{
 		Name: e.cfg.Name, Active: cmp.Or(st.Active, e.cfg.Active), Standby: cmp.Or(st.Standby, e.cfg.Standby), Generation: int64(st.Generation),
-		Offsets: e.cfg.Offsets, Phase: admin.ShowPhase(st.Phase), Assumed: e.current().Assumed,
+		Offsets: e.cfg.Offsets, Phase: admin.ShowPhase(st.Phase), Assumed: assumed,
 		Partitions: []admin.Partition{}, Groups: []admin.GroupLine{},
 	}
 	if st.Cutover != nil {
