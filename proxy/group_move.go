@@ -30,7 +30,8 @@ const (
 	// generationTime is how long PrepareGroups waits for a heartbeat of groups whose generation nobody knows: clients
 	// send one every 3 s.
 	generationTime = 4 * time.Second
-	// recheckTime bounds what changed groups may cost while clients wait at the gate; a barrier is the lesser evil then.
+	// recheckTime bounds what changed groups may cost while clients wait at the gate, and once more what it may cost to take
+	// shadows out again; a barrier is the lesser evil then.
 	recheckTime = time.Second
 	// prepareTime bounds what one group may cost before: brokers wait for 3 s, by their default, for each further member of
 	// a new group.
@@ -174,13 +175,17 @@ func (a *arranging) transplant(ctx context.Context, g describedGroup, shadow *sh
 	if until.IsZero() {
 		until = time.Now().Add(prepareTime)
 	}
-	ctx, cancel := context.WithDeadline(ctx, until)
+	joins, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
 	for try := 1; ; try++ {
-		_, err := a.p.transplant(ctx, a.from, a.to, g, shadow)
+		s, err := a.p.transplant(joins, a.from, a.to, g, shadow)
+		if err == nil {
+			return nil
+		}
 		shadow = nil // used up
+		a.leave(ctx, s)
 		again := errors.Is(err, errLostLeader) || errors.Is(err, kerr.NotCoordinator)
-		if err == nil || !again || try == transplantTries || ctx.Err() != nil {
+		if !again || try == transplantTries || joins.Err() != nil {
 			return err
 		}
 		a.p.groups.coordinators().forget(a.to, g.Group)
@@ -204,7 +209,20 @@ func (a *arranging) dismiss(ctx context.Context, s *shadowGroup) {
 	}
 	s.dismiss()
 	a.p.groups.table().unpublish(s)
-	if err := a.p.leave(ctx, s.cluster, s.group, s.leaving()); err != nil {
+	a.leave(ctx, s)
+}
+
+// leave takes a shadow's members out of the standby's group. While clients wait at the gate it is given recheckTime for all groups.
+func (a *arranging) leave(ctx context.Context, s *shadowGroup) {
+	if s == nil {
+		return
+	}
+	if !a.until.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, a.until.Add(recheckTime))
+		defer cancel()
+	}
+	if err := a.p.leaveAnyway(ctx, s.cluster, s.group, s.leaving()); err != nil {
 		a.p.log.Warn().Err(err).Str("group", s.group).Msg("shadow members stay until their sessions end")
 	}
 }

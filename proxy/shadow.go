@@ -134,7 +134,8 @@ func (p *Proxy) describeReady(ctx context.Context, cluster, group string) (descr
 	}
 }
 
-// transplant makes the shadow of a stable group. before is the one of an earlier attempt, nil if there is none; it is used up.
+// transplant makes the shadow of a stable group. before is the one of an earlier attempt, nil if there is none; it is used up. With an
+// error, members of the shadow that is returned, if any, may have joined and are to leave.
 func (p *Proxy) transplant(ctx context.Context, from, to string, g describedGroup, before *shadowGroup) (*shadowGroup, error) {
 	generation, err := p.confirmGeneration(ctx, from, g)
 	if err != nil {
@@ -153,12 +154,10 @@ func (p *Proxy) transplant(ctx context.Context, from, to string, g describedGrou
 	}
 	j := joining{p: p, cluster: to, group: g.Group, protocolType: g.ProtocolType, members: s.members}
 	if s.generation, s.protocol, err = j.run(ctx); err != nil {
-		p.leave(context.WithoutCancel(ctx), to, g.Group, s.leaving())
-		return nil, err
+		return s, err
 	}
 	if s.protocol != g.Protocol {
-		p.leave(ctx, to, g.Group, s.leaving())
-		return nil, fmt.Errorf("the broker chose protocol %q on %s, not %q", s.protocol, to, g.Protocol)
+		return s, fmt.Errorf("the broker chose protocol %q on %s, not %q", s.protocol, to, g.Protocol)
 	}
 	p.groups.publish(p, s, generation)
 	return s, nil
@@ -352,6 +351,22 @@ func (p *Proxy) leave(ctx context.Context, cluster, group string, members []kmsg
 		return fmt.Errorf("leave group %q on %s: %w", group, cluster, err)
 	}
 	return nil
+}
+
+// leaveAnyway leaves, also if ctx ends meanwhile: it is not waited for any longer then.
+func (p *Proxy) leaveAnyway(ctx context.Context, cluster, group string, members []kmsg.LeaveGroupRequestMember) error {
+	left := make(chan error, 1)
+	p.groups.running.Add(1)
+	go func() {
+		defer p.groups.running.Done()
+		left <- p.leave(p.groups.ctx, cluster, group, members)
+	}()
+	select {
+	case err := <-left:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // leaveTime bounds one LeaveGroup; ownClientID names requests of ours that are made in nobody's name.

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -253,6 +255,37 @@ func TestChangedGroupIsMadeAnewAtTheGate(t *testing.T) {
 	x.p.RetireGroups(x.ctx, "blue")
 	mustNoError(t, "heartbeat", a.heartbeat())
 	mustNoError(t, "heartbeat", b.heartbeat())
+}
+
+// Clients wait at the gate meanwhile.
+func TestAStandbyThatDoesNotAnswerHoldsUpNoCheck(t *testing.T) {
+	x := newPair(t, nil)
+	var hangs atomic.Bool
+	green := x.p.cfg.Clusters["green"]
+	green.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
+		if !hangs.Load() {
+			return dialTCP(ctx, addr)
+		}
+		here, there := net.Pipe() // nobody reads
+		t.Cleanup(func() { there.Close() })
+		return here, nil
+	}
+	x.p.cfg.Clusters["green"] = green
+	a, b := x.member("g", "a", "orders"), x.member("g", "b", "orders")
+	gather(x, a)
+	_, err := x.p.PrepareGroups(x.ctx, "green")
+	mustNoError(t, "prepare", err)
+	gather(x, a, b)
+	hangs.Store(true)
+	began := time.Now()
+	facts, err := x.p.CheckGroups(x.ctx)
+	mustNoError(t, "check", err)
+	if facts.Barrier != 1 {
+		t.Errorf("facts %+v", facts)
+	}
+	if took := time.Since(began); took >= leaveTime {
+		t.Errorf("it took %v", took)
+	}
 }
 
 func TestGroupThatOnlyCountedOnKeepsItsShadows(t *testing.T) {
