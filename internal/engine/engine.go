@@ -46,14 +46,15 @@ type Engine struct {
 	driver   *cutover.Driver
 	running  context.Context // of Run
 
-	mu          sync.Mutex // guards what follows; never held across I/O
-	snapshot    control.Snapshot
-	route       *proxy.Route     // of snapshot; immutable
-	flow        *flowRun         // nil while none runs
-	flowProblem error            // why the flow cannot run
-	problem     error            // why clients are not served yet
-	found       control.Snapshot // the record as it was read last before clients were served
-	incomplete  error            // why not all brokers of the clusters are known, or shown
+	mu              sync.Mutex // guards what follows; never held across I/O
+	snapshot        control.Snapshot
+	route           *proxy.Route     // of snapshot; immutable
+	flow            *flowRun         // nil while none runs
+	flowProblem     error            // why the flow cannot run
+	flowProblemTold time.Time        // in the log
+	problem         error            // why clients are not served yet
+	found           control.Snapshot // the record as it was read last before clients were served
+	incomplete      error            // why not all brokers of the clusters are known, or shown
 }
 
 // newEngine wires one virtual cluster. Nothing is asked, and nothing listens, before Run.

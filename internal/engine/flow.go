@@ -8,6 +8,7 @@ import (
 
 	"github.com/switchback-proxy/switchback/internal/control"
 	"github.com/switchback-proxy/switchback/internal/journal"
+	"github.com/switchback-proxy/switchback/internal/obs"
 	"github.com/switchback-proxy/switchback/proxy"
 	"github.com/switchback-proxy/switchback/replicator"
 	"github.com/switchback-proxy/switchback/translate"
@@ -15,6 +16,7 @@ import (
 
 const (
 	flowRestart = time.Second // between two tries to run a flow
+	tellAgain   = time.Minute // between two log lines about a flow that cannot run
 )
 
 // flowRun is a flow and the goroutine that runs it.
@@ -75,7 +77,7 @@ func (e *Engine) runFlow(ctx context.Context, r *flowRun, s control.Snapshot, ro
 	defer close(r.done)
 	for ctx.Err() == nil {
 		err := e.canFlow(ctx, r)
-		e.setFlowProblem(err)
+		e.setFlowProblem(r, err)
 		if err == nil {
 			e.mu.Lock()
 			flow := r.flow
@@ -84,7 +86,7 @@ func (e *Engine) runFlow(ctx context.Context, r *flowRun, s control.Snapshot, ro
 			if ctx.Err() != nil {
 				return
 			}
-			e.log.Error().Err(err).Str("flow", r.from+"."+r.to).Msg("flow ended")
+			e.log.Error().Err(err).Str(obs.KeyFlow, r.from+"."+r.to).Msg("flow ended")
 			e.mu.Lock()
 			r.flow = e.newFlow(s, route)
 			e.mu.Unlock()
@@ -148,8 +150,21 @@ func (e *Engine) needFlow() (*replicator.Flow, error) {
 	return flow, nil
 }
 
-func (e *Engine) setFlowProblem(err error) {
+// setFlowProblem tells of a change in the log. A reason that changes all the time, such as the address of the broker that was asked,
+// is told now and then.
+func (e *Engine) setFlowProblem(r *flowRun, err error) {
 	e.mu.Lock()
-	defer e.mu.Unlock()
+	before, told := e.flowProblem, time.Since(e.flowProblemTold) < tellAgain
 	e.flowProblem = err
+	changed := (err == nil) != (before == nil) || err != nil && err.Error() != before.Error() && !told
+	if changed {
+		e.flowProblemTold = time.Now()
+	}
+	e.mu.Unlock()
+	switch {
+	case changed && err != nil:
+		e.log.Warn().Err(err).Str(obs.KeyFlow, r.from+"."+r.to).Msg("the standby gets no copies")
+	case changed:
+		e.log.Info().Str(obs.KeyFlow, r.from+"."+r.to).Msg("copying can go on")
+	}
 }

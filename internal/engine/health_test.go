@@ -2,10 +2,13 @@ package engine
 
 import (
 	"context"
+	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rs/zerolog"
 
@@ -24,6 +27,20 @@ func (s *site) ready() bool {
 	return resp.StatusCode == http.StatusOK
 }
 
+func (s *site) metrics() string {
+	s.t.Helper()
+	resp, err := http.Get(s.client.URL + "/metrics")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return string(text)
+}
+
 // Clients of the Kafka library remember the brokers they have seen: only an answer over the network says that one is there.
 func TestAClusterThatDiesAfterTheStartIsMissed(t *testing.T) {
 	s := newSite(t)
@@ -39,6 +56,10 @@ func TestAClusterThatDiesAfterTheStartIsMissed(t *testing.T) {
 	if !s.ready() {
 		t.Error("not ready, and clients are served")
 	}
+	testkit.Eventually(t, 10*time.Second, "the metrics tell", func() bool {
+		text := s.metrics()
+		return strings.Contains(text, `switchback_cluster_reachable{cluster="blue"} 1`) && strings.Contains(text, `switchback_cluster_reachable{cluster="green"} 0`)
+	})
 	s.blue.Close()
 	s.await("the active is not missed", func(vc admin.VirtualClusterStatus) bool {
 		return vc.Health == admin.Red && strings.Contains(vc.Reason, "the active cluster blue cannot be reached")
@@ -99,5 +120,23 @@ func TestAStartWithTheActiveDownSaysWhoIsActive(t *testing.T) {
 	})
 	if s.ready() {
 		t.Error("ready, and nobody can be served")
+	}
+}
+
+func TestCopyingThatDoesNotStartIsLogged(t *testing.T) {
+	s := newSite(t)
+	late, port := s.lateStandby(1)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- Serve(ctx, s.config(s.blue.ListenAddrs()[0], fmt.Sprintf("127.0.0.1:%d", port)), Options{WatchInterval: 100 * time.Millisecond, Log: zerolog.New(s.log)})
+	}()
+	defer func() { cancel(); <-done }()
+	count := func(message string) int { return strings.Count(s.log.String(), `"message":"`+message+`"`) }
+	testkit.Eventually(t, 20*time.Second, "nothing is logged", func() bool { return count("the standby gets no copies") > 0 })
+	late()
+	s.await("the standby is not taken in", func(vc admin.VirtualClusterStatus) bool { return vc.Health == admin.Green })
+	if n, again := count("the standby gets no copies"), count("copying can go on"); n != 1 || again != 1 {
+		t.Errorf("told %d times, and %d times that it can go on:\n%s", n, again, s.log.String())
 	}
 }

@@ -29,7 +29,7 @@ type Options struct {
 // error is something that waiting does not mend; it ends all.
 func Serve(ctx context.Context, cfg *config.Config, o Options) error {
 	metrics := obs.NewMetrics(obs.Build{Version: o.Version, Commit: o.Commit})
-	ups, closeAll, err := connectAll(cfg)
+	ups, closeAll, err := connectAll(cfg, metrics)
 	if err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func asClusters(engines []*Engine) []admin.VirtualCluster {
 }
 
 // connectAll makes a client for every cluster that a virtual cluster uses.
-func connectAll(cfg *config.Config) (map[string]*upstream, func(), error) {
+func connectAll(cfg *config.Config, metrics *obs.Metrics) (map[string]*upstream, func(), error) {
 	ups := make(map[string]*upstream)
 	closeAll := func() {
 		for _, u := range ups {
@@ -95,6 +95,7 @@ func connectAll(cfg *config.Config) (map[string]*upstream, func(), error) {
 				closeAll()
 				return nil, nil, err
 			}
+			u.seen = func(yes bool) { metrics.SetReachable(name, yes) }
 			ups[name] = u
 		}
 	}

@@ -36,6 +36,7 @@ type upstream struct {
 	client *kgo.Client
 	tls    *tls.Config      // nil: plain
 	sasl   []sasl.Mechanism // at most one
+	seen   func(bool)       // told after each ping whether the cluster answered; nil: nobody is
 
 	mu      sync.Mutex // guards what follows
 	err     error      // of the last ping
@@ -178,6 +179,9 @@ func (u *upstream) ping(ctx context.Context) error {
 		u.since = began
 	}
 	u.err, u.pinged = err, true
+	if u.seen != nil {
+		u.seen(err == nil)
+	}
 	if err != nil {
 		return fmt.Errorf("cluster %s cannot be reached: %w", u.name, err)
 	}

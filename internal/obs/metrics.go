@@ -20,6 +20,8 @@ type Metrics struct {
 	pump     pumpMetrics
 	proxy    proxyMetrics
 	cutover  cutoverMetrics
+
+	reachable *prometheus.GaugeVec // cluster
 }
 
 type pumpMetrics struct {
@@ -56,6 +58,7 @@ func NewMetrics(b Build) *Metrics {
 	m.addPump()
 	m.addProxy()
 	m.addCutover()
+	m.reachable = m.gauge(MetricReachable, "1 if the cluster answered when it was asked last, else 0.", labelCluster)
 	m.gauge(MetricBuildInfo, "Always 1; the labels say what is running.", "version", "commit", "go_version").
 		WithLabelValues(b.Version, b.Commit, runtime.Version()).Set(1)
 	return m
@@ -67,6 +70,17 @@ func (m *Metrics) Handler() http.Handler {
 		return promhttp.HandlerFor(prometheus.NewRegistry(), promhttp.HandlerOpts{})
 	}
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+}
+
+// SetReachable tells whether a cluster answers.
+func (m *Metrics) SetReachable(cluster string, yes bool) {
+	switch {
+	case m == nil:
+	case yes:
+		m.reachable.WithLabelValues(cluster).Set(1)
+	default:
+		m.reachable.WithLabelValues(cluster).Set(0)
+	}
 }
 
 // Gatherer gives the present values, for tests and for status.

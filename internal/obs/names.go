@@ -27,6 +27,7 @@ const (
 	MetricCutovers      = "switchback_cutovers_total"
 	MetricGeneration    = "switchback_generation"
 	MetricActive        = "switchback_active"
+	MetricReachable     = "switchback_cluster_reachable"
 	MetricBuildInfo     = "switchback_build_info"
 )
 

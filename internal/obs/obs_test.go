@@ -47,6 +47,8 @@ func everything(m *Metrics) {
 	p.Duplicate()
 	p.Held(1)
 	m.BufferedBytes(func() int64 { return 65536 })
+	m.SetReachable("blue", false)
+	m.SetReachable("green", true)
 	c := m.Cutover("main")
 	c.SetPhase("", "Preflight")
 	c.SetPhase("Preflight", "Preparing")
@@ -90,6 +92,8 @@ func TestMetricsShowWhatWasSet(t *testing.T) {
 		`switchback_generation{virtual_cluster="main"} 2`,
 		`switchback_cutover_pause_seconds{virtual_cluster="main"} 0.42`,
 		`switchback_cutovers_total{mode="planned",result="Done",virtual_cluster="main"} 1`,
+		`switchback_cluster_reachable{cluster="blue"} 0`,
+		`switchback_cluster_reachable{cluster="green"} 1`,
 		`switchback_build_info{commit="abc",go_version=`,
 	} {
 		if !strings.Contains(text, line) {
