@@ -368,12 +368,16 @@ func (e *Engine) watch(ctx context.Context) error {
 			return nil
 		case <-time.After(wait):
 		}
+		wait = e.opts.WatchInterval
+		_ = e.pingAll(ctx) // Status and Inspect say it
 		if err := e.overtaken(ctx, follower); err != nil {
 			return err
 		}
-		wait = e.opts.WatchInterval
-		_ = e.pingAll(ctx)         // Status and Inspect say it
-		_ = e.store.FenceRest(ctx) // what fails is tried again; no move begins until it succeeds
+		_ = e.store.FenceRest(ctx) // what fails is tried again; until it succeeds no move begins, and nothing is confirmed
+		if !e.confirm(ctx) { // what we write could take the place of a later record
+			wait = min(wait, firstWait)
+			continue
+		}
 		if err := e.growIdentity(ctx); err != nil {
 			wait = min(wait, firstWait)
 		}
@@ -402,6 +406,29 @@ func (e *Engine) overtaken(ctx context.Context, f *control.Follower) error {
 	}
 	e.log.Error().Err(err).Msg("stop serving")
 	return err
+}
+
+// confirm takes back what was assumed while a log could not be read, once both can be read and the record is the one that is
+// served; if it is not, overtaken says so. It is false while that is not known of clusters that answer.
+func (e *Engine) confirm(ctx context.Context) bool {
+	if e.current().Assumed == "" || e.anyDown() {
+		return true
+	}
+	now, err := e.store.Load(ctx)
+	if err != nil || len(now.Unread) > 0 {
+		return false
+	}
+	e.mu.Lock()
+	served := &e.snapshot
+	agrees := now.State.Generation == served.State.Generation && now.State.Active == served.State.Active
+	if agrees {
+		served.Assumed, served.Unread = "", nil
+	}
+	e.mu.Unlock()
+	if agrees {
+		e.log.Info().Int64(obs.KeyGeneration, int64(now.State.Generation)).Msg("both control logs agree; nothing is assumed any more")
+	}
+	return agrees
 }
 
 // growIdentity records and shows brokers that are new, and a cluster that was down at the start. An error passes; what does not is

@@ -98,7 +98,7 @@ func (e *Engine) runFlow(ctx context.Context, r *flowRun, s control.Snapshot, ro
 	}
 }
 
-// canFlow fails while it is not known that the two clusters are two.
+// canFlow fails while it is not known that the two clusters are two, or that the target has not become active.
 func (e *Engine) canFlow(ctx context.Context, r *flowRun) error {
 	a, b := e.clusters[r.from], e.clusters[r.to]
 	for _, u := range []*upstream{a, b} {
@@ -108,7 +108,13 @@ func (e *Engine) canFlow(ctx context.Context, r *flowRun) error {
 			}
 		}
 	}
-	return distinct(a, b)
+	if err := distinct(a, b); err != nil {
+		return err
+	}
+	if assumed := e.current().Assumed; assumed != "" {
+		return errors.New(assumed)
+	}
+	return nil
 }
 
 // stopFlow ends the flow that runs and waits for it.

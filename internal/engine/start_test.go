@@ -83,7 +83,7 @@ func TestAStandbyThatComesUpLaterIsTakenInWithAllItsBrokers(t *testing.T) {
 	defer func() { cancel(); <-done }()
 	s.await("the standby is not missed", func(vc admin.VirtualClusterStatus) bool { return vc.Generation == 1 && vc.Health == admin.Yellow })
 	late()
-	s.await("the standby is not taken in", func(vc admin.VirtualClusterStatus) bool { return vc.Health == admin.Green })
+	s.await("the standby is not taken in", func(vc admin.VirtualClusterStatus) bool { return vc.Health == admin.Green && vc.Assumed == "" })
 	s.cutover("green")
 	client, err := kgo.NewClient(kgo.SeedBrokers(s.bootstrap()))
 	if err != nil {

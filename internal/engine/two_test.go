@@ -3,7 +3,11 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
+	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -76,6 +80,71 @@ func TestAProcessEndsWhenAnotherOneMovesItsVirtualCluster(t *testing.T) {
 		t.Errorf("it ended with: %v", err)
 	}
 	testkit.Eventually(t, 10*time.Second, "clients can still connect", func() bool { return !s.ready() })
+}
+
+// The standby was away when the process started, which assumed that no later move was committed there. There was one, and its
+// record must not be overwritten.
+func TestAProcessEndsWhenTheClusterThatComesBackTellsOfALaterMove(t *testing.T) {
+	s := newSite(t)
+	port, err := testkit.FreePorts(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	away := fmt.Sprintf("127.0.0.1:%d", port)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() {
+		done <- Serve(ctx, s.config(s.blue.ListenAddrs()[0], away), Options{WatchInterval: 100 * time.Millisecond, Log: zerolog.New(s.log)})
+	}()
+	s.await("nothing is assumed", func(vc admin.VirtualClusterStatus) bool { return vc.Generation == 1 && vc.Assumed != "" })
+	client, err := kgo.NewClient(kgo.SeedBrokers(s.green.ListenAddrs()...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	log := control.NewLog(control.Config{Client: client, Cluster: "green", VirtualCluster: "main", Names: []string{"main"}})
+	st := control.State{VirtualCluster: "main", Generation: 2, Active: "green", Standby: "blue", Phase: control.Idle}
+	if err := control.NewStore("main", map[string]*control.Log{"green": log}).Save(ctx, st); err != nil {
+		t.Fatal(err)
+	}
+	forward(t, away, s.green.ListenAddrs()[0])
+	if err := <-done; !errors.Is(err, control.ErrOvertaken) || !strings.Contains(err.Error(), "generation 2 (green is active)") {
+		t.Errorf("it ended with: %v", err)
+	}
+	if snap, err := log.Read(ctx); err != nil || snap.State.Generation != 2 {
+		t.Errorf("the record is of generation %d, %v", snap.State.Generation, err)
+	}
+}
+
+// forward lets connections to one address reach another.
+func forward(t *testing.T, from, to string) {
+	t.Helper()
+	l, err := net.Listen("tcp", from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			in, err := l.Accept()
+			if err != nil {
+				return
+			}
+			out, err := net.Dial("tcp", to)
+			if err != nil {
+				_ = in.Close()
+				continue
+			}
+			for _, way := range [][2]net.Conn{{in, out}, {out, in}} {
+				all.Go(func() {
+					_, _ = io.Copy(way[0], way[1])
+					_, _ = way[0].Close(), way[1].Close()
+				})
+			}
+		}
+	})
+	t.Cleanup(func() { _ = l.Close(); all.Wait() })
 }
 
 func TestTheReasonOfALostSlotIsShownBeforeThoseThatHaveNone(t *testing.T) {
