@@ -374,7 +374,7 @@ func (e *Engine) watch(ctx context.Context) error {
 			return err
 		}
 		_ = e.store.FenceRest(ctx) // what fails is tried again; until it succeeds no move begins, and nothing is confirmed
-		if !e.confirm(ctx) { // what we write could take the place of a later record
+		if !e.confirm(ctx) {       // what we write could take the place of a later record
 			wait = min(wait, firstWait)
 			continue
 		}
