@@ -36,8 +36,9 @@ func (p *Proxy) Grow(ctx context.Context, nodes int) error {
 	var lc net.ListenConfig
 	var bound []*port
 	for node := int32(len(p.ports)) - 1; node < int32(nodes); node++ {
-		addr := p.cfg.Listen
+		addr, what := p.cfg.Listen, "the bootstrap listener"
 		if node >= 0 {
+			what = fmt.Sprintf("virtual node %d", node)
 			addr = net.JoinHostPort(host, strconv.Itoa(p.cfg.BrokerPortStart+int(node)))
 		}
 		l, err := lc.Listen(ctx, "tcp", addr)
@@ -45,7 +46,7 @@ func (p *Proxy) Grow(ctx context.Context, nodes int) error {
 			for _, one := range bound {
 				_ = one.listener.Close()
 			}
-			return fmt.Errorf("listen for virtual node %d: %w", node, err)
+			return fmt.Errorf("listen for %s: %w", what, err)
 		}
 		bound = append(bound, &port{node: node, listener: l})
 	}
