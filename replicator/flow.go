@@ -152,6 +152,7 @@ func (f *Flow) Run(ctx context.Context) error {
 		return err
 	}
 	defer f.close()
+	defer f.cfg.Metrics.ShowFlow(f.cfg.From+"."+f.cfg.To, f.sample)()
 	if err := f.prepare(ctx); err != nil {
 		return err
 	}

@@ -58,6 +58,7 @@ type groupSync struct {
 }
 
 type groupState struct {
+	found        time.Time
 	at           time.Time // of the last checkpoint; zero: none
 	blocked      bool
 	reason, hint string
@@ -177,7 +178,6 @@ func (g *groupSync) note(group string, err error) error {
 		return fmt.Errorf("group %s: %w", group, err)
 	}
 	s.at = time.Now()
-	g.flow.metrics().SetCheckpointAge(group, 0)
 	return nil
 }
 
@@ -191,7 +191,7 @@ func isMembersThere(err error) bool {
 func (g *groupSync) state(group string) *groupState {
 	s := g.states[group]
 	if s == nil {
-		s = &groupState{}
+		s = &groupState{found: time.Now()}
 		g.states[group] = s
 	}
 	return s
@@ -439,7 +439,6 @@ func (g *groupSync) remove(ctx context.Context, group string, have offsets) erro
 	g.mu.Lock()
 	delete(g.states, group)
 	g.mu.Unlock()
-	g.flow.metrics().DeleteGroup(group)
 	return nil
 }
 

@@ -138,11 +138,6 @@ func (p *pump) publishState() {
 	if p.state == StateCaughtUp && e.copied {
 		p.trouble = nil
 	}
-	p.metrics.SetState(string(p.state))
-	p.metrics.SetGaps(int(p.part.Map.Gaps()))
-	if e.high >= 0 {
-		p.metrics.SetLag(p.lag(e).records, p.lag(e).time)
-	}
 }
 
 // stop notes why the partition does not go on; nil: it does again.
@@ -152,7 +147,6 @@ func (p *pump) stop(t *trouble) {
 	if t != nil && (p.trouble == nil || *p.trouble != *t) {
 		p.flow.log.Error().Str("topic", p.tp.Topic).Int32("partition", p.tp.Partition).Str("reason", t.Reason).
 			Str("hint", t.Hint).Msg("partition stopped")
-		p.metrics.SetState(string(StateStopped))
 	}
 	changed := (t == nil) != (p.trouble == nil)
 	p.trouble = t

@@ -9,7 +9,6 @@ import (
 	"github.com/switchback-proxy/switchback/internal/batch"
 	"github.com/switchback-proxy/switchback/internal/control"
 	"github.com/switchback-proxy/switchback/internal/journal"
-	"github.com/switchback-proxy/switchback/internal/obs"
 	"github.com/switchback-proxy/switchback/translate"
 )
 
@@ -22,7 +21,6 @@ type pump struct {
 	sourceID, targetID [16]byte
 	anew               bool // what the journal has of the partition does not count; until it was settled
 	feed               *feed
-	metrics            *obs.PartitionMetrics
 
 	// Owned by whoever runs: the reign while it recovers, then run.
 	era         control.Era // of the source, the newest

@@ -159,7 +159,6 @@ func (f *Flow) plantOne(state *topicState, n int32, source, target *topicView) *
 	p = &pump{
 		flow: f, slot: f.slots[journal.Slot(tp, len(f.slots))], tp: tp,
 		source: state.source, target: state.target, sourceID: source.id, state: StateProbing, confirmed: -1,
-		metrics: f.cfg.Metrics.Partition(f.cfg.From+"."+f.cfg.To, tp.Topic, n),
 	}
 	p.feed = f.fetchers.feed(state.source, source.id, n)
 	p.setTarget(target)

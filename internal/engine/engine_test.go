@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -208,6 +209,9 @@ func TestACutoverARestartAndAFailbackKeepEveryRecord(t *testing.T) {
 	produce(20)
 	read(t, ctx, s.bootstrap(), sent)
 	s.askAround(ctx)
+	if text := s.metrics(); strings.Contains(text, `switchback_pumps{flow="green.blue"`) || !strings.Contains(text, `switchback_pumps{flow="blue.green"`) {
+		t.Error("metrics show a flow that has ended, or not the one that runs")
+	}
 }
 
 // read reads all from the start and checks that nothing is missing, twice or out of order.

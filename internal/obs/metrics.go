@@ -18,6 +18,7 @@ type Build struct{ Version, Commit string }
 type Metrics struct {
 	registry *prometheus.Registry
 	pump     pumpMetrics
+	flows    *flowCollector
 	proxy    proxyMetrics
 	cutover  cutoverMetrics
 
@@ -25,11 +26,7 @@ type Metrics struct {
 }
 
 type pumpMetrics struct {
-	lagRecords, lagSeconds, recordAge, state, gaps *prometheus.GaugeVec // flow, topic, partition
-	checkpointAge                                  *prometheus.GaugeVec // flow, group
-	pumps                                          *prometheus.GaugeVec // flow, state
-	journalBytes, slots                            *prometheus.GaugeVec // flow
-	records, bytes, lost                           *prometheus.CounterVec
+	records, bytes, lost *prometheus.CounterVec // flow
 }
 
 type proxyMetrics struct {
@@ -92,17 +89,9 @@ func (m *Metrics) Gatherer() prometheus.Gatherer {
 }
 
 func (m *Metrics) addPump() {
+	m.flows = newFlowCollector()
+	m.registry.MustRegister(m.flows)
 	p := &m.pump
-	partition := []string{labelFlow, labelTopic, labelPartition}
-	p.lagRecords = m.gauge(MetricLagRecords, "Records of the source that are not on the target yet.", partition...)
-	p.lagSeconds = m.gauge(MetricLagSeconds, "How long the oldest record that is not on the target yet has waited.", partition...)
-	p.recordAge = m.gauge(MetricRecordAge, "Age of the newest copied record, by its timestamp, when it was on the target.", partition...)
-	p.state = m.gauge(MetricPumpState, "State of the pump: 0 Probing, 1 Copying, 2 CaughtUp, 3 Sealed, 4 Stopped.", partition...)
-	p.gaps = m.gauge(MetricGaps, "Gaps in the map of the target.", partition...)
-	p.checkpointAge = m.gauge(MetricCheckpointAge, "Time since the group's offsets were last known to be right on the target.", labelFlow, labelGroup)
-	p.pumps = m.gauge(MetricPumps, "Pumps in each state.", labelFlow, labelState)
-	p.journalBytes = m.gauge(MetricJournalBytes, "Size of the journal topic.", labelFlow)
-	p.slots = m.gauge(MetricSlotsOwned, "Slots that this process owns.", labelFlow)
 	p.records = m.counter(MetricCopiedRecords, "Records that landed on the target.", labelFlow)
 	p.bytes = m.counter(MetricCopiedBytes, "Bytes of batches that landed on the target, as compressed.", labelFlow)
 	p.lost = m.counter(MetricLostRecords, "Offsets that the source's retention removed before we copied them, as far as on_lost_range: skip went on.", labelFlow)

@@ -22,17 +22,10 @@ import (
 
 // everything uses each metric once, so that each has a series.
 func everything(m *Metrics) {
-	pump := m.Partition("blue.green", "orders", 3)
-	pump.SetLag(120, 2*time.Second)
-	pump.SetRecordAge(time.Second)
-	pump.SetGaps(7)
-	pump.SetState("Copying")
+	m.ShowFlow("blue.green", sample)
 	flow := m.Flow("blue.green")
 	flow.Copied(10, 1000)
 	flow.Lost(5)
-	flow.SetJournalBytes(4096)
-	flow.SetSlots(16)
-	flow.SetCheckpointAge("app", time.Second)
 	p := m.Proxy("main")
 	p.SessionOpened()
 	p.SessionOpened()
@@ -54,6 +47,17 @@ func everything(m *Metrics) {
 	c.SetPhase("Preflight", "Preparing")
 	c.SetRoute(2, "green", "blue")
 	c.Ended("planned", "Done", 420*time.Millisecond)
+}
+
+func sample() FlowSample {
+	return FlowSample{
+		Partitions: []PartitionSample{
+			{Topic: "orders", Partition: 3, State: "Copying", Known: true, LagRecords: 120, Lag: 2 * time.Second, Gaps: 7},
+			{Topic: "orders", Partition: 4, State: "Probing"},
+		},
+		Groups: []GroupSample{{"app", time.Second}},
+		Slots:  16,
+	}
 }
 
 func scrape(t *testing.T, m *Metrics) string {
@@ -78,7 +82,8 @@ func TestMetricsShowWhatWasSet(t *testing.T) {
 		`switchback_map_gaps{flow="blue.green",partition="3",topic="orders"} 7`,
 		`switchback_replication_records_total{flow="blue.green"} 10`,
 		`switchback_checkpoint_age_seconds{flow="blue.green",group="app"} 1`,
-		`switchback_journal_bytes{flow="blue.green"} 4096`,
+		`switchback_slots_owned{flow="blue.green"} 16`,
+		`switchback_pumps{flow="blue.green",state="Stopped"} 0`,
 		`switchback_sessions{virtual_cluster="main"} 1`,
 		`switchback_session_closes_total{reason="client_closed",virtual_cluster="main"} 1`,
 		`switchback_calls_total{api="Fetch",virtual_cluster="main"} 1`,
@@ -102,30 +107,48 @@ func TestMetricsShowWhatWasSet(t *testing.T) {
 	}
 }
 
-func TestADeletedPumpLeavesNoSeries(t *testing.T) {
+func TestAFlowIsShownWhileItRuns(t *testing.T) {
 	m := NewMetrics(Build{})
-	p := m.Partition("blue.green", "orders", 3)
-	p.SetState("Probing")
-	p.SetState("Stopped")
-	p.Delete()
-	p.SetState("Copying")
-	p.Delete()
+	hide := m.ShowFlow("blue.green", sample)
+	now := FlowSample{Partitions: []PartitionSample{{Topic: "orders", Partition: 3, State: "Stopped", Known: true, LagRecords: 121}}}
+	hideNext := m.ShowFlow("blue.green", func() FlowSample { return now })
+	hide() // late: its successor is shown already
 	text := scrape(t, m)
-	if strings.Contains(text, `topic="orders"`) {
-		t.Error("series are left")
-	}
-	for _, state := range []string{"Probing", "Stopped"} {
-		if want := `switchback_pumps{flow="blue.green",state="` + state + `"} 0`; !strings.Contains(text, want) {
-			t.Errorf("missing: %s", want)
+	for _, line := range []string{
+		`switchback_replication_lag_records{flow="blue.green",partition="3",topic="orders"} 121`,
+		`switchback_pump_state{flow="blue.green",partition="3",topic="orders"} 4`,
+		`switchback_pumps{flow="blue.green",state="Copying"} 0`,
+	} {
+		if !strings.Contains(text, line) {
+			t.Errorf("missing: %s", line)
 		}
+	}
+	now.Partitions[0].LagRecords = 122
+	if text := scrape(t, m); !strings.Contains(text, `topic="orders"} 122`) {
+		t.Error("what is shown is of the scrape before")
+	}
+	hideNext()
+	if text := scrape(t, m); strings.Contains(text, "blue.green") {
+		t.Errorf("series are left:\n%s", text)
+	}
+}
+
+func TestOfAPumpThatIsNotRecoveredOnlyTheStateIsShown(t *testing.T) {
+	m := NewMetrics(Build{})
+	m.ShowFlow("blue.green", sample)
+	text := scrape(t, m)
+	if !strings.Contains(text, `switchback_pump_state{flow="blue.green",partition="4",topic="orders"} 0`) {
+		t.Error("its state is not shown")
+	}
+	if strings.Contains(text, `switchback_replication_lag_records{flow="blue.green",partition="4"`) {
+		t.Error("its lag is shown, and is not known")
 	}
 }
 
 func TestNoMetricsMeansNothingIsDone(t *testing.T) {
 	var m *Metrics
 	everything(m)
-	m.Partition("f", "t", 0).Delete()
-	m.Flow("f").DeleteGroup("g")
+	m.ShowFlow("f", sample)()
 	if families, err := m.Gatherer().Gather(); err != nil || len(families) > 0 {
 		t.Errorf("%v %v", families, err)
 	}

@@ -11,123 +11,137 @@ import (
 // PumpStates are the states of a pump; the value of MetricPumpState is the index.
 func PumpStates() []string { return []string{"Probing", "Copying", "CaughtUp", "Sealed", "Stopped"} }
 
-// PartitionMetrics are those of one pump. Its owner makes it once and calls Delete when the pump ends.
-type PartitionMetrics struct {
-	labels                                         []string // flow, topic, partition
-	parent                                         *pumpMetrics
-	lagRecords, lagSeconds, recordAge, value, gaps prometheus.Gauge
-
-	mu      sync.Mutex // guards what follows
-	state   string     // counted in MetricPumps; empty before the first SetState and after Delete
-	deleted bool
+// FlowSample is what a flow shows of itself when metrics are gathered.
+type FlowSample struct {
+	Partitions []PartitionSample
+	Groups     []GroupSample
+	Slots      int // that this process owns
 }
 
-// Partition resolves the series of one pump. flow is from.to, topic the virtual name.
-func (m *Metrics) Partition(flow, topic string, partition int32) *PartitionMetrics {
+// PartitionSample is one pump. While it is not recovered nothing is known but its state.
+type PartitionSample struct {
+	Topic      string // virtual
+	Partition  int32
+	State      string // one of PumpStates
+	Known      bool
+	LagRecords int64
+	Lag        time.Duration // how long the oldest record that is not copied has waited
+	Gaps       int64
+}
+
+// GroupSample is the age of a group's offsets on the target.
+type GroupSample struct {
+	Group string
+	Age   time.Duration
+}
+
+// flowCollector asks the flows that run at each scrape: what is kept between would be as old as the last round of a pump, and stay
+// when the flow has ended.
+type flowCollector struct {
+	lagRecords, lagSeconds, state, gaps *prometheus.Desc // flow, topic, partition
+	checkpointAge                       *prometheus.Desc // flow, group
+	pumps                               *prometheus.Desc // flow, state
+	slots                               *prometheus.Desc // flow
+
+	mu    sync.Mutex // guards flows; not held while one is asked
+	flows map[string]*flowReader
+}
+
+type flowReader struct{ read func() FlowSample }
+
+func newFlowCollector() *flowCollector {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(name, help, labels, nil)
+	}
+	partition := []string{labelFlow, labelTopic, labelPartition}
+	return &flowCollector{
+		lagRecords:    desc(MetricLagRecords, "Records of the source that are not on the target yet.", partition...),
+		lagSeconds:    desc(MetricLagSeconds, "How long the oldest record that is not on the target yet has waited.", partition...),
+		state:         desc(MetricPumpState, "State of the pump: 0 Probing, 1 Copying, 2 CaughtUp, 3 Sealed, 4 Stopped.", partition...),
+		gaps:          desc(MetricGaps, "Gaps in the map of the target.", partition...),
+		checkpointAge: desc(MetricCheckpointAge, "Time since the group's offsets were last known to be right on the target, or since it was found.", labelFlow, labelGroup),
+		pumps:         desc(MetricPumps, "Pumps in each state.", labelFlow, labelState),
+		slots:         desc(MetricSlotsOwned, "Slots that this process owns.", labelFlow),
+		flows:         make(map[string]*flowReader),
+	}
+}
+
+// ShowFlow shows a flow, from.to, until hide is called. read may be called from any goroutine until then, and for a moment after.
+func (m *Metrics) ShowFlow(flow string, read func() FlowSample) (hide func()) {
 	if m == nil {
-		return nil
+		return func() {}
 	}
-	p, labels := &m.pump, []string{flow, topic, partitionLabel(partition)}
-	return &PartitionMetrics{
-		labels: labels, parent: p,
-		lagRecords: p.lagRecords.WithLabelValues(labels...),
-		lagSeconds: p.lagSeconds.WithLabelValues(labels...),
-		recordAge:  p.recordAge.WithLabelValues(labels...),
-		value:      p.state.WithLabelValues(labels...),
-		gaps:       p.gaps.WithLabelValues(labels...),
-	}
-}
-
-// SetLag tells how many records are to be copied yet, and how long the oldest of them has waited.
-func (p *PartitionMetrics) SetLag(records int64, oldest time.Duration) {
-	if p == nil {
-		return
-	}
-	p.lagRecords.Set(float64(records))
-	p.lagSeconds.Set(oldest.Seconds())
-}
-
-// SetRecordAge tells the age of the newest copied record at the moment it had landed.
-func (p *PartitionMetrics) SetRecordAge(age time.Duration) {
-	if p != nil {
-		p.recordAge.Set(age.Seconds())
+	c, r := m.flows, &flowReader{read}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.flows[flow] = r
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.flows[flow] == r { // else its successor is shown
+			delete(c.flows, flow)
+		}
 	}
 }
 
-// SetGaps tells the number of gaps in the map.
-func (p *PartitionMetrics) SetGaps(n int) {
-	if p != nil {
-		p.gaps.Set(float64(n))
+// Describe is of prometheus.Collector.
+func (c *flowCollector) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{c.lagRecords, c.lagSeconds, c.state, c.gaps, c.checkpointAge, c.pumps, c.slots} {
+		out <- d
 	}
 }
 
-// SetState takes one of PumpStates; another word is a fault of the caller and panics.
-func (p *PartitionMetrics) SetState(state string) {
-	if p == nil {
-		return
+// Collect is of prometheus.Collector.
+func (c *flowCollector) Collect(out chan<- prometheus.Metric) {
+	c.mu.Lock()
+	flows := make(map[string]func() FlowSample, len(c.flows))
+	for name, r := range c.flows {
+		flows[name] = r.read
 	}
-	index := slices.Index(PumpStates(), state)
-	if index < 0 {
-		panic("obs: no pump state is called " + state)
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.deleted || p.state == state {
-		return
-	}
-	p.count(p.state, -1)
-	p.count(state, 1)
-	p.state = state
-	p.value.Set(float64(index))
-}
-
-func (p *PartitionMetrics) count(state string, by float64) {
-	if state != "" {
-		p.parent.pumps.WithLabelValues(p.labels[0], state).Add(by)
+	c.mu.Unlock()
+	for name, read := range flows {
+		c.collect(out, name, read())
 	}
 }
 
-// Delete takes the series away, so that a partition that is no longer copied shows no stale lag. Further calls on p
-// are without effect.
-func (p *PartitionMetrics) Delete() {
-	if p == nil {
-		return
+func (c *flowCollector) collect(out chan<- prometheus.Metric, flow string, s FlowSample) {
+	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, append([]string{flow}, labels...)...)
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.deleted {
-		return
+	count := make([]int, len(PumpStates()))
+	for _, p := range s.Partitions {
+		n := partitionLabel(p.Partition)
+		if i := slices.Index(PumpStates(), p.State); i >= 0 {
+			count[i]++
+			gauge(c.state, float64(i), p.Topic, n)
+		}
+		if p.Known {
+			gauge(c.lagRecords, float64(p.LagRecords), p.Topic, n)
+			gauge(c.lagSeconds, p.Lag.Seconds(), p.Topic, n)
+			gauge(c.gaps, float64(p.Gaps), p.Topic, n)
+		}
 	}
-	p.deleted = true
-	p.count(p.state, -1)
-	p.state = ""
-	for _, vec := range []*prometheus.GaugeVec{p.parent.lagRecords, p.parent.lagSeconds, p.parent.recordAge, p.parent.state, p.parent.gaps} {
-		vec.DeleteLabelValues(p.labels...)
+	for i, state := range PumpStates() {
+		gauge(c.pumps, float64(count[i]), state)
 	}
+	for _, g := range s.Groups {
+		gauge(c.checkpointAge, g.Age.Seconds(), g.Group)
+	}
+	gauge(c.slots, float64(s.Slots))
 }
 
-// FlowMetrics are those of one flow as a whole.
+// FlowMetrics count what a flow has done; they go on over its restarts.
 type FlowMetrics struct {
-	flow                 string
-	parent               *pumpMetrics
 	records, bytes, lost prometheus.Counter
-	journalBytes, slots  prometheus.Gauge
 }
 
-// Flow resolves the series of one flow, from.to.
+// Flow resolves the counters of one flow, from.to.
 func (m *Metrics) Flow(flow string) *FlowMetrics {
 	if m == nil {
 		return nil
 	}
 	p := &m.pump
-	return &FlowMetrics{
-		flow: flow, parent: p,
-		records:      p.records.WithLabelValues(flow),
-		bytes:        p.bytes.WithLabelValues(flow),
-		lost:         p.lost.WithLabelValues(flow),
-		journalBytes: p.journalBytes.WithLabelValues(flow),
-		slots:        p.slots.WithLabelValues(flow),
-	}
+	return &FlowMetrics{records: p.records.WithLabelValues(flow), bytes: p.bytes.WithLabelValues(flow), lost: p.lost.WithLabelValues(flow)}
 }
 
 // Copied counts what landed on the target.
@@ -143,33 +157,5 @@ func (f *FlowMetrics) Copied(records, bytes int) {
 func (f *FlowMetrics) Lost(records int64) {
 	if f != nil {
 		f.lost.Add(float64(records))
-	}
-}
-
-// SetJournalBytes tells the size of the journal topic.
-func (f *FlowMetrics) SetJournalBytes(n int64) {
-	if f != nil {
-		f.journalBytes.Set(float64(n))
-	}
-}
-
-// SetSlots tells how many slots this process owns.
-func (f *FlowMetrics) SetSlots(n int) {
-	if f != nil {
-		f.slots.Set(float64(n))
-	}
-}
-
-// SetCheckpointAge tells how old the group's offsets on the target are.
-func (f *FlowMetrics) SetCheckpointAge(group string, age time.Duration) {
-	if f != nil {
-		f.parent.checkpointAge.WithLabelValues(f.flow, group).Set(age.Seconds())
-	}
-}
-
-// DeleteGroup takes the group's series away.
-func (f *FlowMetrics) DeleteGroup(group string) {
-	if f != nil {
-		f.parent.checkpointAge.DeleteLabelValues(f.flow, group)
 	}
 }
