@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -107,9 +108,10 @@ type Flow struct {
 	slots          []*slot
 	groups         *groupSync
 
-	journalID [16]byte
-	ready     chan struct{} // closed when the journal exists and the slots run
-	progress  broadcast     // some pump went on, or changed its state
+	journalID    [16]byte
+	journalBytes atomic.Int64  // size of the journal; −1: not known
+	ready        chan struct{} // closed when the journal exists and the slots run
+	progress     broadcast     // some pump went on, or changed its state
 
 	discovering token // one discovery at a time
 
@@ -135,6 +137,7 @@ func New(cfg Config) *Flow {
 		discovering: newToken(),
 	}
 	f.progress.init()
+	f.journalBytes.Store(-1)
 	f.source = newCluster(cfg.From, cfg.Source)
 	f.target = newCluster(cfg.To, cfg.Target)
 	f.sender = newSender(f.target)
@@ -166,6 +169,7 @@ func (f *Flow) Run(ctx context.Context) error {
 	}
 	close(f.ready)
 	working.Go(func() { f.groups.run(ctx) })
+	working.Go(func() { f.weigh(ctx) })
 	f.watch(ctx)
 	working.Wait()
 	endSender()

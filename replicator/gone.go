@@ -95,7 +95,6 @@ func (f *Flow) forget(topic string, pumps []*pump) {
 		f.mu.Lock()
 		delete(f.pumps, p.tp)
 		f.mu.Unlock()
-		p.metrics.Delete()
 	}
 	if left {
 		return

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/switchback-proxy/switchback/internal/batch"
@@ -21,6 +22,7 @@ type pump struct {
 	sourceID, targetID [16]byte
 	anew               bool // what the journal has of the partition does not count; until it was settled
 	feed               *feed
+	recordAge          atomic.Pointer[time.Duration] // of the newest record copied, when it was on the target; nil: none was
 
 	// Owned by whoever runs: the reign while it recovers, then run.
 	era         control.Era // of the source, the newest
@@ -325,6 +327,8 @@ func (p *pump) publish(w wagon, base translate.Physical, epoch translate.RealEpo
 	p.queue = p.queue[w.used:]
 	p.confirmed, p.confirmedAt = w.claim.Sequence, base
 	p.flow.metrics().Copied(int(w.claim.Records), len(w.raw))
+	age := time.Since(time.UnixMilli(batch.Header(w.raw).MaxTimestamp()))
+	p.recordAge.Store(&age)
 	p.publishState()
 	p.flow.progress.signal()
 	return nil

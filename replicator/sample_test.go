@@ -50,6 +50,17 @@ func TestMetricsShowTheFlowThatRunsAndNoOther(t *testing.T) {
 	if lag, ok := got["replication_lag_records blue.green 0 orders"]; !ok || lag != 0 || got["slots_owned blue.green"] != float64(len(r.slots)) {
 		t.Errorf("shown are %v", got)
 	}
+	age, ok := got["replication_record_age_seconds blue.green 0 orders"]
+	if _, other := got["replication_record_age_seconds blue.green 1 orders"]; !ok || age <= 0 || age > patience.Seconds() || other {
+		t.Errorf("record age %v (%v); of a partition without records: %v", age, ok, other)
+	}
+	if size, err := r.journalSize(p.ctx); err != nil || size <= 0 {
+		t.Errorf("the journal has %d bytes (%v)", size, err)
+	}
+	testkit.Eventually(t, patience, "the size of the journal is shown", func() bool {
+		_, ok := series(t, m)["journal_bytes blue.green"]
+		return ok
+	})
 	r.stop()
 	for line := range series(t, m) {
 		if strings.Contains(line, "orders") || strings.HasPrefix(line, "pumps") || strings.HasPrefix(line, "slots_owned") {

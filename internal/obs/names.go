@@ -4,6 +4,7 @@ package obs
 const (
 	MetricLagRecords    = "switchback_replication_lag_records"
 	MetricLagSeconds    = "switchback_replication_lag_seconds"
+	MetricRecordAge     = "switchback_replication_record_age_seconds"
 	MetricCopiedRecords = "switchback_replication_records_total"
 	MetricCopiedBytes   = "switchback_replication_bytes_total"
 	MetricLostRecords   = "switchback_replication_lost_records_total"
@@ -11,6 +12,7 @@ const (
 	MetricPumpState     = "switchback_pump_state"
 	MetricPumps         = "switchback_pumps"
 	MetricGaps          = "switchback_map_gaps"
+	MetricJournalBytes  = "switchback_journal_bytes"
 	MetricSlotsOwned    = "switchback_slots_owned"
 	MetricSessions      = "switchback_sessions"
 	MetricSessionCloses = "switchback_session_closes_total"

@@ -52,11 +52,12 @@ func everything(m *Metrics) {
 func sample() FlowSample {
 	return FlowSample{
 		Partitions: []PartitionSample{
-			{Topic: "orders", Partition: 3, State: "Copying", Known: true, LagRecords: 120, Lag: 2 * time.Second, Gaps: 7},
+			{Topic: "orders", Partition: 3, State: "Copying", Known: true, LagRecords: 120, Lag: 2 * time.Second, Gaps: 7, Copied: true, RecordAge: time.Second},
 			{Topic: "orders", Partition: 4, State: "Probing"},
 		},
-		Groups: []GroupSample{{"app", time.Second}},
-		Slots:  16,
+		Groups:  []GroupSample{{"app", time.Second}},
+		Slots:   16,
+		Journal: 4096,
 	}
 }
 
@@ -82,6 +83,8 @@ func TestMetricsShowWhatWasSet(t *testing.T) {
 		`switchback_map_gaps{flow="blue.green",partition="3",topic="orders"} 7`,
 		`switchback_replication_records_total{flow="blue.green"} 10`,
 		`switchback_checkpoint_age_seconds{flow="blue.green",group="app"} 1`,
+		`switchback_replication_record_age_seconds{flow="blue.green",partition="3",topic="orders"} 1`,
+		`switchback_journal_bytes{flow="blue.green"} 4096`,
 		`switchback_slots_owned{flow="blue.green"} 16`,
 		`switchback_pumps{flow="blue.green",state="Stopped"} 0`,
 		`switchback_sessions{virtual_cluster="main"} 1`,

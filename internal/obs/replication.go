@@ -15,7 +15,8 @@ func PumpStates() []string { return []string{"Probing", "Copying", "CaughtUp", "
 type FlowSample struct {
 	Partitions []PartitionSample
 	Groups     []GroupSample
-	Slots      int // that this process owns
+	Slots      int   // that this process owns
+	Journal    int64 // bytes of one replica of the journal topic; −1: not known
 }
 
 // PartitionSample is one pump. While it is not recovered nothing is known but its state.
@@ -27,6 +28,8 @@ type PartitionSample struct {
 	LagRecords int64
 	Lag        time.Duration // how long the oldest record that is not copied has waited
 	Gaps       int64
+	Copied     bool          // a record was, since the pump began
+	RecordAge  time.Duration // of the newest record copied, by its timestamp, when it was on the target
 }
 
 // GroupSample is the age of a group's offsets on the target.
@@ -38,10 +41,10 @@ type GroupSample struct {
 // flowCollector asks the flows that run at each scrape: what is kept between would be as old as the last round of a pump, and stay
 // when the flow has ended.
 type flowCollector struct {
-	lagRecords, lagSeconds, state, gaps *prometheus.Desc // flow, topic, partition
-	checkpointAge                       *prometheus.Desc // flow, group
-	pumps                               *prometheus.Desc // flow, state
-	slots                               *prometheus.Desc // flow
+	lagRecords, lagSeconds, recordAge, state, gaps *prometheus.Desc // flow, topic, partition
+	checkpointAge                                  *prometheus.Desc // flow, group
+	pumps                                          *prometheus.Desc // flow, state
+	slots, journal                                 *prometheus.Desc // flow
 
 	mu    sync.Mutex // guards flows; not held while one is asked
 	flows map[string]*flowReader
@@ -57,11 +60,13 @@ func newFlowCollector() *flowCollector {
 	return &flowCollector{
 		lagRecords:    desc(MetricLagRecords, "Records of the source that are not on the target yet.", partition...),
 		lagSeconds:    desc(MetricLagSeconds, "How long the oldest record that is not on the target yet has waited.", partition...),
+		recordAge:     desc(MetricRecordAge, "Age of the newest copied record, by its timestamp, when it was on the target.", partition...),
 		state:         desc(MetricPumpState, "State of the pump: 0 Probing, 1 Copying, 2 CaughtUp, 3 Sealed, 4 Stopped.", partition...),
 		gaps:          desc(MetricGaps, "Gaps in the map of the target.", partition...),
 		checkpointAge: desc(MetricCheckpointAge, "Time since the group's offsets were last known to be right on the target, or since it was found.", labelFlow, labelGroup),
 		pumps:         desc(MetricPumps, "Pumps in each state.", labelFlow, labelState),
 		slots:         desc(MetricSlotsOwned, "Slots that this process owns.", labelFlow),
+		journal:       desc(MetricJournalBytes, "Size of the journal topic, of one replica.", labelFlow),
 		flows:         make(map[string]*flowReader),
 	}
 }
@@ -86,7 +91,7 @@ func (m *Metrics) ShowFlow(flow string, read func() FlowSample) (hide func()) {
 
 // Describe is of prometheus.Collector.
 func (c *flowCollector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.lagRecords, c.lagSeconds, c.state, c.gaps, c.checkpointAge, c.pumps, c.slots} {
+	for _, d := range []*prometheus.Desc{c.lagRecords, c.lagSeconds, c.recordAge, c.state, c.gaps, c.checkpointAge, c.pumps, c.slots, c.journal} {
 		out <- d
 	}
 }
@@ -120,6 +125,9 @@ func (c *flowCollector) collect(out chan<- prometheus.Metric, flow string, s Flo
 			gauge(c.lagSeconds, p.Lag.Seconds(), p.Topic, n)
 			gauge(c.gaps, float64(p.Gaps), p.Topic, n)
 		}
+		if p.Copied {
+			gauge(c.recordAge, p.RecordAge.Seconds(), p.Topic, n)
+		}
 	}
 	for i, state := range PumpStates() {
 		gauge(c.pumps, float64(count[i]), state)
@@ -128,6 +136,9 @@ func (c *flowCollector) collect(out chan<- prometheus.Metric, flow string, s Flo
 		gauge(c.checkpointAge, g.Age.Seconds(), g.Group)
 	}
 	gauge(c.slots, float64(s.Slots))
+	if s.Journal >= 0 {
+		gauge(c.journal, float64(s.Journal))
+	}
 }
 
 // FlowMetrics count what a flow has done; they go on over its restarts.
