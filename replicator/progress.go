@@ -61,6 +61,23 @@ func (f *Flow) Err() error {
 	return f.fatal
 }
 
+// Recovered says why what is known of the partitions is not all yet; nil if it is. One that is stopped may never be recovered, and
+// is left out.
+func (f *Flow) Recovered() error {
+	if !closed(f.ready) {
+		return errors.Join(errors.New("the flow has not started"), f.Err())
+	}
+	for _, p := range f.allPumps() {
+		p.mu.Lock()
+		waits := p.part == nil && p.anyTrouble() == nil
+		p.mu.Unlock()
+		if waits {
+			return fmt.Errorf("partition %d of topic %s is not recovered", p.tp.Partition, p.tp.Topic)
+		}
+	}
+	return nil
+}
+
 func (p *pump) status() PartitionStatus {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/switchback-proxy/switchback/internal/admin"
 	"github.com/switchback-proxy/switchback/internal/config"
+	"github.com/switchback-proxy/switchback/internal/cutover"
 	"github.com/switchback-proxy/switchback/internal/testkit"
 )
 
@@ -66,6 +67,9 @@ func TestAClusterThatDiesAfterTheStartIsMissed(t *testing.T) {
 	})
 	if s.ready() {
 		t.Error("ready, and the active cluster is gone")
+	}
+	if _, err := s.client.Group(t.Context(), "", "app"); codeOf(err) != cutover.CodeClusterDown || !strings.Contains(err.Error(), "blue") {
+		t.Errorf("asked for a group: %v", err)
 	}
 	if err := stop(); err != nil {
 		t.Errorf("it ended with: %v", err)

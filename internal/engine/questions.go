@@ -107,7 +107,7 @@ func show(out admin.Translation, a translate.Answer, end translate.Virtual) admi
 func (e *Engine) activeEnd(ctx context.Context, tp journal.TP) (translate.Virtual, error) {
 	active := e.current().State.Active
 	if active == "" {
-		return 0, &cutover.Error{Code: cutover.CodeClusterDown, Message: "the control record has not been read yet", Hint: "see /readyz"}
+		return 0, e.notServed()
 	}
 	physical := e.names[active].Physical(tp.Topic)
 	if physical == "" || translate.IsInternal(physical) {
@@ -128,6 +128,17 @@ func (e *Engine) activeEnd(ctx context.Context, tp journal.TP) (translate.Virtua
 	return mapOf(route, tp).ToVirtual(translate.Physical(end.Offset)).Virtual, nil
 }
 
+// notServed is the answer to what cannot be known before clients are served.
+func (e *Engine) notServed() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	message := "the control record has not been read yet"
+	if e.found.State.Generation > 0 && e.problem != nil {
+		message = e.problem.Error()
+	}
+	return &cutover.Error{Code: cutover.CodeClusterDown, Message: message, Hint: "see /readyz"}
+}
+
 func noPartition(tp journal.TP) error {
 	return &cutover.Error{Code: cutover.CodeNotFound, Message: fmt.Sprintf("there is no partition %d of topic %s", tp.Partition, tp.Topic), Hint: "topics are named as clients see them"}
 }
@@ -137,17 +148,13 @@ func (e *Engine) Group(ctx context.Context, name string) (admin.Group, error) {
 	out := admin.Group{Group: name, Type: "unknown", Partitions: []admin.GroupPartition{}}
 	found := make(map[journal.TP]*admin.GroupPartition)
 	s := e.current()
-	var failure error
-	for _, cluster := range []string{s.State.Active, s.State.Standby} {
-		if e.clusters[cluster] == nil {
-			continue
-		}
-		if err := e.groupOn(ctx, cluster, name, &out, found); err != nil && cluster == s.State.Active {
-			failure = err
-		}
+	if s.State.Active == "" {
+		return out, e.notServed()
 	}
-	if failure != nil {
-		return out, failure
+	for _, cluster := range []string{s.State.Active, s.State.Standby} {
+		if err := e.groupOn(ctx, cluster, name, &out, found); err != nil && cluster == s.State.Active {
+			return out, err
+		}
 	}
 	if len(found) == 0 && out.Type == "unknown" {
 		return out, &cutover.Error{Code: cutover.CodeNotFound, Message: fmt.Sprintf("there is no group %q", name), Hint: "groups without members and without offsets are not kept by brokers"}
@@ -164,6 +171,9 @@ func (e *Engine) Group(ctx context.Context, name string) (admin.Group, error) {
 
 // groupOn adds what one cluster has of a group.
 func (e *Engine) groupOn(ctx context.Context, cluster, name string, out *admin.Group, found map[journal.TP]*admin.GroupPartition) error {
+	if _, down := e.clusters[cluster].health(); down != nil {
+		return cannotAsk(cluster, name, down)
+	}
 	client := kadm.NewClient(e.clusters[cluster].client)
 	if groups, err := client.DescribeGroups(ctx, name); err == nil {
 		if g, ok := groups[name]; ok && g.Err == nil && g.State != "Dead" {
@@ -174,8 +184,12 @@ func (e *Engine) groupOn(ctx context.Context, cluster, name string, out *admin.G
 	if errors.Is(err, kerr.GroupIDNotFound) {
 		return nil
 	}
-	if err != nil {
+	var refused *kerr.Error
+	switch {
+	case errors.As(err, &refused) && !refused.Retriable:
 		return fmt.Errorf("offsets of group %s on %s: %w", name, cluster, err)
+	case err != nil:
+		return cannotAsk(cluster, name, err)
 	}
 	offsets.Each(func(o kadm.OffsetResponse) {
 		topic, ok := e.names[cluster].Virtual(o.Topic)
@@ -191,6 +205,10 @@ func (e *Engine) groupOn(ctx context.Context, cluster, name string, out *admin.G
 		p.Committed[cluster] = o.At
 	})
 	return nil
+}
+
+func cannotAsk(cluster, group string, err error) error {
+	return &cutover.Error{Code: cutover.CodeClusterDown, Message: fmt.Sprintf("ask %s for group %s: %v", cluster, group, err), Hint: "try again when it answers"}
 }
 
 // judgeGroup fills what follows from the maps and from the flow.
@@ -219,9 +237,16 @@ func (e *Engine) judgeGroup(group, active string, p *admin.GroupPartition) {
 // not built.
 func (e *Engine) Orphans(context.Context) (admin.Orphans, error) {
 	out := admin.Orphans{Orphans: []admin.Orphan{}, Strays: []admin.Orphan{}}
+	if e.current().State.Active == "" {
+		return out, e.notServed()
+	}
 	run, flow := e.currentFlow()
-	if flow == nil {
-		return out, nil
+	err := errNoFlow
+	if flow != nil {
+		err = flow.Recovered()
+	}
+	if err != nil { // "none" would be a guess
+		return out, &cutover.Error{Code: cutover.CodeClusterDown, Message: fmt.Sprintf("not known yet: %v", errors.Join(err, e.flowProblemNow())), Hint: "try again when the standby gets copies"}
 	}
 	for _, s := range flow.Strays() {
 		out.Strays = append(out.Strays, admin.Orphan{

@@ -19,6 +19,7 @@ import (
 	"github.com/switchback-proxy/switchback/internal/admin"
 	"github.com/switchback-proxy/switchback/internal/config"
 	"github.com/switchback-proxy/switchback/internal/control"
+	"github.com/switchback-proxy/switchback/internal/cutover"
 	"github.com/switchback-proxy/switchback/internal/testkit"
 )
 
@@ -187,6 +188,42 @@ func TestReadinessSaysWhyNobodyIsServed(t *testing.T) {
 	s.await("the active is not missed", func(vc admin.VirtualClusterStatus) bool {
 		return vc.Health == admin.Red && strings.Contains(vc.Reason, "blue")
 	})
+	asked := map[string]error{}
+	_, asked["translate"] = s.client.Translate(ctx, admin.TranslateQuery{Topic: "orders"})
+	_, asked["group"] = s.client.Group(ctx, "", "app")
+	_, asked["orphans"] = s.client.Orphans(ctx)
+	for what, err := range asked {
+		if codeOf(err) != cutover.CodeClusterDown {
+			t.Errorf("%s: what is not known is answered with %v", what, err)
+		}
+	}
+}
+
+func codeOf(err error) string {
+	var e *cutover.Error
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	return ""
+}
+
+// A standby that is down hides what is on it.
+func TestStraysAreNotKnownWhileTheStandbyIsDown(t *testing.T) {
+	s := newSite(t)
+	_, port := s.lateStandby(1)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- Serve(ctx, s.config(s.blue.ListenAddrs()[0], fmt.Sprintf("127.0.0.1:%d", port)), Options{Log: zerolog.New(s.log)})
+	}()
+	defer func() { cancel(); <-done }()
+	s.await("the standby is not missed", func(vc admin.VirtualClusterStatus) bool { return vc.Generation == 1 && vc.Health == admin.Yellow })
+	if _, err := s.client.Orphans(ctx); codeOf(err) != cutover.CodeClusterDown {
+		t.Errorf("answered with %v", err)
+	}
+	if _, err := s.client.Group(ctx, "", "nobody"); codeOf(err) != cutover.CodeNotFound {
+		t.Errorf("a group that the active cluster does not have: %v", err)
+	}
 }
 
 func TestAPortThatIsTakenEndsTheStart(t *testing.T) {
