@@ -253,6 +253,22 @@ func (s *site) askAround(ctx context.Context) {
 	if err != nil || beyond.Kind != "unknown" {
 		s.t.Errorf("translate beyond the end: %+v, %v", beyond, err)
 	}
+	for _, cluster := range []string{"blue", "green"} { // the active one, and the standby
+		q := admin.TranslateQuery{Topic: "orders", Offset: 500_000, From: cluster}
+		if tr, err := s.client.Translate(ctx, q); err != nil || tr.Kind != "unknown" || tr.Virtual != -1 || tr.Physical != -1 {
+			s.t.Errorf("a place behind the end of %s: %+v, %v", cluster, tr, err)
+		}
+	}
+	s.await("not copied", caughtUp("orders"))
+	testkit.Eventually(s.t, 10*time.Second, "the ends of both logs are the end", func() bool {
+		for cluster, on := range map[string]*kfake.Cluster{"blue": s.blue, "green": s.green} {
+			q := admin.TranslateQuery{Topic: "orders", Offset: on.PartitionInfo("orders", 0).HighWatermark, From: cluster}
+			if tr, err := s.client.Translate(ctx, q); err != nil || tr.Kind != "end" || tr.Virtual != 40 || tr.Physical != q.Offset {
+				return false
+			}
+		}
+		return true
+	})
 	if _, err := s.client.Translate(ctx, admin.TranslateQuery{Topic: "orders", Partition: 7, Offset: 1}); err == nil {
 		s.t.Error("a partition that is not there was translated")
 	}

@@ -63,12 +63,9 @@ func (e *Engine) Translate(ctx context.Context, q admin.TranslateQuery) (admin.T
 	}
 	out := admin.Translation{Topic: q.Topic, Partition: q.Partition, Cluster: to, Virtual: q.Offset, Physical: -1, Kind: "unknown"}
 	if q.From != "" {
-		m, ok := e.clusterMap(q.From, tp)
+		out.Virtual = -1 // until it is known
+		a, ok := e.placeOn(q.From, tp, translate.Physical(q.Offset), end)
 		if !ok {
-			return out, nil
-		}
-		a := m.ToVirtual(translate.Physical(q.Offset))
-		if a.Kind == translate.Unknown {
 			return out, nil
 		}
 		out.Virtual = int64(a.Virtual)
@@ -81,6 +78,25 @@ func (e *Engine) Translate(ctx context.Context, q admin.TranslateQuery) (admin.T
 		return out, nil
 	}
 	return show(out, m.ToPhysical(translate.Virtual(out.Virtual)), end), nil
+}
+
+// placeOn says what a place in a cluster's log is; ok is false for one behind the end, of which nothing is known. end is that of
+// the virtual log on the active cluster. On the standby the end is that of what was judged: what lies behind it may be a record.
+func (e *Engine) placeOn(cluster string, tp journal.TP, p translate.Physical, end translate.Virtual) (a translate.Answer, ok bool) {
+	if s, route := e.view(); cluster == s.State.Active {
+		a = mapOf(route, tp).ToVirtual(p)
+		return a, a.Kind != translate.Unknown && a.Virtual <= end
+	}
+	run, flow := e.currentFlow()
+	if run == nil || run.to != cluster {
+		return a, false
+	}
+	part, ok := flow.Partition(tp)
+	if !ok || p > part.PhysicalEnd {
+		return a, false
+	}
+	a = part.Map.ToVirtual(p)
+	return a, a.Kind != translate.Unknown
 }
 
 // show turns an answer of a map into ours. The open native segment of the active cluster has no end of its own: end is
