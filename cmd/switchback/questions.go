@@ -73,11 +73,14 @@ func otherCluster(ctx context.Context, client *admin.Client, q admin.TranslateQu
 }
 
 func printTranslation(w io.Writer, t admin.Translation) {
-	physical := "not known"
+	virtual, physical := "not known", "not known"
+	if t.Virtual >= 0 {
+		virtual = fmt.Sprint(t.Virtual)
+	}
 	if t.Physical >= 0 {
 		physical = fmt.Sprint(t.Physical)
 	}
-	fmt.Fprintf(w, "%s-%d: virtual %d, on %s %s (%s)\n", t.Topic, t.Partition, t.Virtual, t.Cluster, physical, t.Kind)
+	fmt.Fprintf(w, "%s-%d: virtual %s, on %s %s (%s)\n", t.Topic, t.Partition, virtual, t.Cluster, physical, t.Kind)
 	if s := t.Segment; s != nil {
 		length := number(s.Records) + " records"
 		if s.Records < 0 {

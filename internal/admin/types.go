@@ -132,10 +132,10 @@ type Translation struct {
 	Topic     string   `json:"topic"`
 	Partition int32    `json:"partition"`
 	Cluster   string   `json:"cluster"`
-	Virtual   int64    `json:"virtual"`
-	Physical  int64    `json:"physical"`
-	Kind      string   `json:"kind"`    // record, gap, end or unknown
-	Segment   *Segment `json:"segment"` // that decides; null if none does
+	Virtual   int64    `json:"virtual"`  // −1: not known
+	Physical  int64    `json:"physical"` // −1: not known
+	Kind      string   `json:"kind"`     // record, gap, end or unknown
+	Segment   *Segment `json:"segment"`  // that decides; null if none does
 }
 
 // Segment is a run where virtual − physical is constant.
