@@ -18,7 +18,7 @@ const (
 	entryTakes = 256
 	// maxDecoded bounds a request that is decoded, in bytes. The largest are those of groups, which a broker must be able to write
 	// as one record. Decoding takes up to a hundred times as much for a moment; see Memory.decoding.
-	maxDecoded = 8 << 20
+	maxDecoded = 32 << 20
 	// fewEntries are not counted: the frame is room enough.
 	fewEntries = 64
 )

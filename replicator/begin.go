@@ -2,6 +2,7 @@ package replicator
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -101,17 +102,28 @@ func (p *pump) start(ctx context.Context, eras []control.Era, runs []journal.Nat
 		return p.era.Virtual, nil
 	}
 	start, err := p.logStart(ctx)
-	if p.waits = err != nil; p.waits {
+	if err != nil {
+		var code *kerr.Error
+		p.waits = !errors.As(err, &code) || code.Retriable
 		return 0, &trouble{"the source's log start is not known: " + err.Error(), "it is tried again"}
 	}
 	return p.virtual(start), nil
 }
 
-// logStart asks again while the leader moves.
+// led says whether the partition has a leader on the source, as far as known.
+func (p *pump) led() bool {
+	_, _, ok := p.flow.source.leader(p.source, p.tp.Partition)
+	return ok
+}
+
+// logStart asks again while the leader moves. Without a leader it does not wait: the next metadata tells.
 func (p *pump) logStart(ctx context.Context) (translate.Physical, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.flow.cfg.LeaderTimeout)
 	defer cancel()
 	for {
+		if !p.led() {
+			return 0, kerr.LeaderNotAvailable
+		}
 		start, err := journal.Offset(ctx, p.flow.source.client, p.source, p.tp.Partition, journal.Earliest)
 		if err == nil || !kerr.IsRetriable(err) {
 			return start, err

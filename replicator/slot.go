@@ -363,7 +363,7 @@ func (r *reign) look(ctx, pumpCtx context.Context) {
 		r.appender.wake()
 		var late []*pump
 		for _, p := range r.slot.members() {
-			if !r.running[p] && r.canFence(p) {
+			if !r.running[p] && r.canFence(p) && !(p.waits && !p.led()) {
 				late = append(late, p)
 			}
 		}

@@ -36,6 +36,7 @@ type Writer struct {
 	log        *Log
 	producerID int64
 	epoch      int16
+	asked      int // requests for them that were sent; Fence's
 
 	turn     chan struct{} // holds one token; who has it owns the fields below
 	sequence int32         // of the next new record
@@ -53,7 +54,8 @@ func (l *Log) Fence(ctx context.Context) (*Writer, error) {
 	l.halfway.Store(true)
 	for _, step := range []func(context.Context) error{w.initProducerID, w.addPartition, w.abort, w.readMarker} {
 		if err := retry(ctx, func() error { return step(ctx) }); err != nil {
-			l.halfway.Store(!errors.Is(err, ErrFenced)) // then the marker is the other's
+			// The marker of an ErrFenced is another's, or of a request of our own that was given up and came late.
+			l.halfway.Store(!errors.Is(err, ErrFenced) || w.asked > 1)
 			return nil, l.failed("fence the control log", err)
 		}
 	}
@@ -72,6 +74,7 @@ func (w *Writer) initProducerID(ctx context.Context) error {
 	req.TransactionalID = kmsg.StringPtr(w.log.transactionalID())
 	req.TransactionTimeoutMillis = int32(fenceTimeout.Milliseconds())
 	req.ProducerID, req.ProducerEpoch = -1, -1
+	w.asked++
 	resp, err := request[*kmsg.InitProducerIDResponse](ctx, coordinator, req, maxInitProducerID)
 	if err != nil {
 		return err
