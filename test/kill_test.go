@@ -43,6 +43,7 @@ func TestKillNineUnderLoad(t *testing.T) {
 		}))
 	}
 	c.assign = run.Assign(clients.Franz, clients.Assign{Bootstrap: p.Bootstrap(), Name: "franz-assign", Topics: c.topics})
+	run.MarkStart()
 	for kill := range size(t, "KILLS", 8, 20) {
 		c.waitAcks(t, 30+17*(kill%5)) // at another point of its work each time
 		p.Kill()
