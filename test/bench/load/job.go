@@ -172,7 +172,7 @@ func (r *run) measure(ctx context.Context, begin, end func()) Result {
 	r.inside.Store(true)
 	started, bytes, batches := time.Now(), r.counts.bytes.Load(), r.counts.batches.Load()
 	if r.job.Bytes > 0 {
-		r.waitBytes(ctx)
+		r.waitBytes(ctx, bytes)
 	} else {
 		wait(ctx, r.job.Window)
 	}
@@ -190,10 +190,11 @@ func (r *run) measure(ctx context.Context, begin, end func()) Result {
 	return result
 }
 
-func (r *run) waitBytes(ctx context.Context) {
+// waitBytes waits until the job's bytes are written, beyond those that were before.
+func (r *run) waitBytes(ctx context.Context, before int64) {
 	ctx, cancel := context.WithTimeout(ctx, r.job.Window)
 	defer cancel()
-	for r.counts.bytes.Load() < r.job.Bytes && ctx.Err() == nil {
+	for r.counts.bytes.Load()-before < r.job.Bytes && ctx.Err() == nil {
 		wait(ctx, 5*time.Millisecond)
 	}
 }

@@ -69,6 +69,11 @@ func TestProducedIsConsumed(t *testing.T) {
 	if written.Bytes < 1<<20 || written.Batches == 0 {
 		t.Fatalf("produced %+v", written)
 	}
+	job.Bytes, job.Warmup = 16<<10, 50*time.Millisecond
+	if more := runJob(t, job); more.Bytes < job.Bytes {
+		t.Fatalf("produced %+v: what was written before the window is in the amount", more)
+	}
+	job.Warmup = 0
 	job.Work, job.Bytes, job.Window, job.Clients = Consume, 4<<20, 10*time.Second, 9
 	read := runJob(t, job)
 	if read.Bytes < 4<<20 {
