@@ -19,6 +19,10 @@ type linkFinder func(ctx context.Context, route *Route, addr string) (*link, err
 // with a broker that is gone, and the client looks for another leader. A call that is answered here needs no broker.
 func (s *session) dispatch(ctx context.Context, c *call, find linkFinder) error {
 	for failed := 0; !c.isHere(); {
+		if c.route.Unknown {
+			c.local = c.offline(true)
+			break
+		}
 		l, err := s.reach(ctx, c, find)
 		if err == nil {
 			if newer := s.p.route.Load(); newer != c.route && c.row.gate != holdAtCutover {
@@ -93,19 +97,15 @@ func (s *session) unreachable(ctx context.Context, c *call, failed int, why erro
 	if alive {
 		return nil // perhaps under a new address
 	}
-	if isGone(s.conn) {
-		return closing(closedByClient, errors.New("the client left while no broker could be reached"))
-	}
 	s.p.trouble.note(s.log, "cluster cannot be reached, calls wait", obs.KeyCluster, c.route.Active, why)
-	select {
-	case <-time.After(retryEvery):
-		return nil
-	case <-c.route.superseded:
-		c.route = s.p.route.Load()
-		return c.prepare(ctx)
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	if err := s.standBy(ctx, c.route); err != nil {
+		return err
 	}
+	if newer := s.p.route.Load(); newer != c.route {
+		c.route = newer
+		return c.prepare(ctx)
+	}
+	return nil
 }
 
 const retryEvery = 250 * time.Millisecond

@@ -147,7 +147,8 @@ func (c *Config) validate() error {
 	return errors.Join(errs...)
 }
 
-// Start binds every listener and serves until Close. All virtual nodes listen when it returns without an error.
+// Start binds every listener and serves until Close. All virtual nodes listen when it returns without an error. It is called again as
+// long as the route was unknown.
 func (p *Proxy) Start(ctx context.Context, route Route) error {
 	if route.nodes() < 1 {
 		return errors.New("the route has no virtual node")
@@ -158,7 +159,9 @@ func (p *Proxy) Start(ctx context.Context, route Route) error {
 	p.publishing.Lock()
 	p.publish(route, route.Generation > 1)
 	p.publishing.Unlock()
-	p.groups.start(p)
+	if !route.Unknown {
+		p.groups.start(p)
+	}
 	return p.Grow(ctx, route.nodes())
 }
 
@@ -174,13 +177,13 @@ func (p *Proxy) Publish(route Route) {
 // asked of the brokers. The caller holds publishing.
 func (p *Proxy) publish(route Route, inherited bool) {
 	old := p.route.Load()
-	if old != nil && route.Generation < old.Generation {
+	if old != nil && !old.Unknown && route.Generation < old.Generation {
 		return // who made it had not seen the move yet
 	}
 	route = p.withoutGone(route)
 	next := route.prepare(p.cfg.Clusters[route.Active].Names)
 	next.seam = newSeam(route.Generation, inherited)
-	if old != nil && old.Generation == route.Generation {
+	if old != nil && !old.Unknown && old.Generation == route.Generation {
 		next.seam = old.seam
 	}
 	p.route.Store(next)

@@ -16,6 +16,10 @@ type Route struct {
 	// the real one. Any other topic is shown as the active cluster has it, but for its name.
 	Topics map[string]*Topic
 
+	// Unknown says that no more is known than the identity, because who has the maps cannot be reached: clients connect and are told
+	// of the brokers, and all else waits for the next route. Only the first routes can be unknown.
+	Unknown bool
+
 	// Forced says that the move to this generation was forced: producers may go on with a hole in their sequence.
 	Forced bool
 

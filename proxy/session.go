@@ -264,7 +264,9 @@ func (s *session) start(ctx context.Context, c *call) error {
 	if err := s.enterGate(ctx, c); err != nil {
 		return err
 	}
-	c.route = s.p.route.Load()
+	if err := s.takeRoute(ctx, c); err != nil {
+		return err
+	}
 	began := time.Now()
 	if err := c.prepare(ctx); err != nil {
 		return err
@@ -283,6 +285,35 @@ func (s *session) admit(c *call) error {
 	tooNew := ok && c.key == int16(kmsg.ApiVersions) && c.version > high // answered by prepare
 	if !ok || !tooNew && (c.version < low || c.version > high) {
 		return closing(closedUnsupported, fmt.Errorf("%s v%d is not offered", obs.APIName(c.key), c.version))
+	}
+	return nil
+}
+
+// takeRoute gives a call the current route. While that is unknown, only those calls go on that the identity is enough for.
+func (s *session) takeRoute(ctx context.Context, c *call) error {
+	for c.route = s.p.route.Load(); c.route.Unknown; c.route = s.p.route.Load() {
+		switch kmsg.Key(c.key) {
+		case kmsg.ApiVersions, kmsg.Metadata, kmsg.DescribeCluster:
+			return nil
+		}
+		s.p.trouble.note(s.log, "the cluster that knows the maps cannot be reached, calls wait", obs.KeyCluster, c.route.Active, nil)
+		if err := s.standBy(ctx, c.route); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// standBy waits for a newer route, a moment at most, as long as the client is there.
+func (s *session) standBy(ctx context.Context, route *Route) error {
+	if isGone(s.conn) {
+		return closing(closedByClient, errors.New("the client left while no broker could be reached"))
+	}
+	select {
+	case <-route.superseded:
+	case <-time.After(retryEvery):
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 	return nil
 }

@@ -202,6 +202,33 @@ func TestHeldCallsOfAGoneClientAreDropped(t *testing.T) {
 	x.brokers["blue"].quiet()
 }
 
+func TestCallsWaitUntilTheRouteIsKnown(t *testing.T) {
+	x := newStage(t, nil)
+	unknown := x.route(2, "blue")
+	unknown.Unknown = true
+	x.p.route.Store(unknown.prepare(x.p.cfg.Clusters["blue"].Names))
+	c := x.connect()
+	meta := kmsg.NewPtrMetadataRequest()
+	meta.Version, meta.Topics = 12, []kmsg.MetadataRequestTopic{{Topic: kmsg.StringPtr("orders")}}
+	got := c.receive(meta, c.send(meta)).(*kmsg.MetadataResponse)
+	if len(got.Brokers) != 1 || got.Topics[0].ErrorCode != kerr.LeaderNotAvailable.Code {
+		t.Errorf("without a route: %+v", got)
+	}
+	fetch := fetchFrom("orders", 7)
+	id := c.send(fetch)
+	gone := x.connect()
+	gone.send(listOffsets("orders"))
+	testkit.Eventually(t, 5*time.Second, "both are held", func() bool { return len(x.p.openSessions()) == 2 })
+	gone.conn.Close()
+	testkit.Eventually(t, 5*time.Second, "who left is let go", func() bool { return len(x.p.openSessions()) == 1 })
+	x.brokers["blue"].quiet()
+	if err := x.p.Start(x.ctx, x.route(2, "blue")); err != nil {
+		t.Fatal(err)
+	}
+	x.brokers["blue"].next(kmsg.Fetch).answer(t, fetched("orders", 8, nil))
+	c.receive(fetch, id)
+}
+
 func TestAnotherLinkIsMadeWhenAnIdleOneWasClosed(t *testing.T) {
 	x := newStage(t, nil)
 	c := x.connect()

@@ -288,6 +288,11 @@ func (e *Engine) knownState(ctx context.Context, s control.Snapshot) (control.Sn
 	}
 	e.setFound(s)
 	if err := e.needsActive(s); err != nil {
+		st := s.State // enough for clients to connect, and to wait
+		known := proxy.Route{Generation: st.Generation, Active: st.Active, Standby: st.Standby, Identity: st.Identity, Unknown: true}
+		if closed := e.proxy.Start(ctx, known); closed != nil {
+			return s, fatal{closed}
+		}
 		return s, err
 	}
 	_, down := e.clusters[s.State.Active].health()

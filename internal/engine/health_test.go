@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -11,6 +12,9 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/switchback-proxy/switchback/internal/admin"
 	"github.com/switchback-proxy/switchback/internal/config"
@@ -124,6 +128,69 @@ func TestAStartWithTheActiveDownSaysWhoIsActive(t *testing.T) {
 	})
 	if s.ready() {
 		t.Error("ready, and nobody can be served")
+	}
+}
+
+// With the active down clients connect, learn the brokers and wait; what they asked is done when it is back, in the numbers they know.
+func TestClientsWaitForAnActiveThatIsDownAtTheStart(t *testing.T) {
+	s := newSite(t)
+	if err := s.blue.CreateTopic("orders", 2, nil); err != nil {
+		t.Fatal(err)
+	}
+	stop := s.serve()
+	s.await("copied", caughtUp("orders"))
+	s.cutover("green")
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	port, err := testkit.FreePorts(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	away := fmt.Sprintf("127.0.0.1:%d", port)
+	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
+	done := make(chan error, 1)
+	go func() { done <- Serve(ctx, s.config(s.blue.ListenAddrs()[0], away), Options{Log: zerolog.New(s.log)}) }()
+	defer func() { cancel(); <-done }()
+	s.await("the active is not missed", func(vc admin.VirtualClusterStatus) bool { return vc.Generation == 2 && vc.Health == admin.Red })
+
+	client, err := kgo.NewClient(kgo.SeedBrokers(s.bootstrap()), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	req := kmsg.NewPtrMetadataRequest()
+	topic := kmsg.NewMetadataRequestTopic()
+	topic.Topic = kmsg.StringPtr("orders")
+	req.Topics = append(req.Topics, topic)
+	meta, err := req.RequestWith(ctx, client)
+	if err != nil || len(meta.Brokers) != 1 || int(meta.Brokers[0].Port) != s.ports+1 || meta.Topics[0].ErrorCode != kerr.LeaderNotAvailable.Code {
+		t.Fatalf("clients are told %+v, %v", meta, err)
+	}
+	sent := make(chan error, 1)
+	r := &kgo.Record{Topic: "orders", Value: []byte("held")}
+	go func() { sent <- client.ProduceSync(ctx, r).FirstErr() }()
+	found := make(chan error, 1)
+	go func() {
+		_, err := kmsg.NewPtrListGroupsRequest().RequestWith(ctx, client) // goes to a broker at once, and is held
+		found <- err
+	}()
+	testkit.Eventually(t, 10*time.Second, "the calls wait", func() bool {
+		return strings.Contains(s.log.String(), "calls wait")
+	})
+	select {
+	case err := <-sent:
+		t.Fatalf("sent while nobody was there: %v", err)
+	case err := <-found:
+		t.Fatalf("answered while nobody was there: %v", err)
+	default:
+	}
+	forward(t, away, s.green.ListenAddrs()[0])
+	if err := errors.Join(<-sent, <-found); err != nil {
+		t.Fatal(err)
+	}
+	if r.Offset != 0 || s.green.PartitionInfo("orders", 0).HighWatermark < 2 {
+		t.Errorf("the record is at virtual %d, want 0; on green it is not the first", r.Offset)
 	}
 }
 
