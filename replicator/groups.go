@@ -435,7 +435,11 @@ func (g *groupSync) remove(ctx context.Context, group string, have offsets) erro
 		g.doubt(group, have, nil)
 		return fmt.Errorf("group %s is gone on %s: %w", group, g.flow.cfg.From, err)
 	}
-	delete(g.stored, group)
+	if g.unsure[group] { // it may come back: it is deleted again each time, the last time by FinalOffsets
+		g.doubt(group, have, nil)
+	} else {
+		delete(g.stored, group)
+	}
 	g.mu.Lock()
 	delete(g.states, group)
 	g.mu.Unlock()

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/switchback-proxy/switchback/internal/testkit"
@@ -154,4 +155,31 @@ func TestAnOffsetThatWasStoredWithoutAnAnswerIsNotLeftThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.standsAt(t, p.green, "g", "orders", 0, 21)
+}
+
+func TestAGroupThatWasStoredWithoutAnAnswerDoesNotComeBack(t *testing.T) {
+	p := newPair(t)
+	p.blue.create(t, "orders", 1, nil)
+	p.blue.produce(t, "orders", 0, 0, 10, time.Now())
+	cfg := p.config(p.blue, p.green)
+	cfg.CheckpointInterval = time.Hour
+	r := p.start(cfg)
+	p.copied(r)
+	p.lateCommit(r, 5, func() {})
+	if _, err := kadm.NewClient(p.blue.client).DeleteGroup(p.ctx, "g"); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.groups.poll(p.ctx); err != nil {
+		t.Fatal(err)
+	}
+	p.standsAt(t, p.green, "g", "orders", 0, -1)
+
+	p.green.commit(t, p, "g", "orders", map[int32]int64{0: 6}) // late enough to come behind the deletion
+	if _, err := r.Seal(p.ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.FinalOffsets(p.ctx, noMembers); err != nil {
+		t.Fatal(err)
+	}
+	p.standsAt(t, p.green, "g", "orders", 0, -1)
 }
