@@ -201,6 +201,7 @@ func (c *call) guard(ctx context.Context) error {
 		}
 		if err != nil {
 			c.s.p.trouble.note(c.s.log, "producers of a partition not known, batches have to come again", obs.KeyTopic, p.sequenced.key.topic, err)
+			c.route.seam.putOff(&p.sequenced)
 			p.refuse(notKnownYet())
 		}
 	}

@@ -197,6 +197,29 @@ func (p *seamProducer) refuses(b *sequenced, verdict journal.Verdict, forced boo
 	return ahead
 }
 
+// putOff notes that a batch cannot be judged now, and comes again. What its client has sent behind it comes too early, unless it is
+// known to have been written before the move.
+func (s *seam) putOff(b *sequenced) {
+	verdict := journal.Unknown
+	if b.states != nil {
+		_, verdict = b.states.Lookup(b.id, b.epoch, b.first, b.last)
+	}
+	if verdict != journal.Unknown && !passable(verdict) {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	part := s.partition(b.key)
+	p := part.producers[b.id]
+	if p == nil {
+		p = &seamProducer{}
+		part.producers[b.id] = p
+	}
+	if !p.first {
+		p.first, p.epoch, p.next, p.early = true, b.epoch, b.first, true
+	}
+}
+
 // partition returns the state of a partition, making one. The caller holds mu.
 func (s *seam) partition(key seamKey) *seamPartition {
 	part := s.partitions[key]
