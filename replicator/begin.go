@@ -46,7 +46,7 @@ func natives(eras []control.Era, target string) []journal.Native {
 func (p *pump) begin(ctx context.Context, part *journal.Partition) (*journal.Partition, *trouble) {
 	eras := p.eras()
 	p.waits = false
-	if p.anew {
+	if p.anew || part != nil && p.anotherOnBoth(part.SourceTopicID, part.TargetTopicID) {
 		part = nil
 	}
 	p.mu.Lock()
@@ -153,12 +153,18 @@ func (p *pump) checkIDs(part *journal.Partition) *trouble {
 	return nil
 }
 
+// anotherOnBoth says that neither of the pump's topics is the one with the id given: of what is known of those, nothing is theirs.
+func (p *pump) anotherOnBoth(source, target [16]byte) bool {
+	other := func(was, is [16]byte) bool { return known(was) && known(is) && was != is }
+	return other(source, p.sourceID) && other(target, p.targetID)
+}
+
 func known(id [16]byte) bool { return id != [16]byte{} }
 
 func recreated(side string, was, is [16]byte) *trouble {
 	return &trouble{
 		fmt.Sprintf("the %s topic was deleted and made again: its id was %x, now it is %x", side, was, is),
-		"if that was meant, seed the topic anew",
+		"if that was meant, delete the topic on the other cluster too; what is made of that name then is copied from its beginning",
 	}
 }
 

@@ -58,6 +58,20 @@ func (f *Flow) dropGone(ctx context.Context, wanted map[string]bool) error {
 	return nil
 }
 
+// dropMadeAgain forgets the pumps of topics that were deleted and made again on both clusters. Others begin with the new ones.
+func (f *Flow) dropMadeAgain() {
+	gone := map[string][]*pump{}
+	for _, p := range f.allPumps() {
+		source, target := f.source.topic(p.source), f.target.topic(p.target)
+		if source != nil && target != nil && p.anotherOnBoth(source.id, target.id) {
+			gone[p.tp.Topic] = append(gone[p.tp.Topic], p)
+		}
+	}
+	for topic, pumps := range gone {
+		f.forget(topic, pumps)
+	}
+}
+
 // lacks asks for topics by name, and returns those that the cluster says it does not have. A list of all topics does not tell
 // that: one that we may not see is not in it, nor one with an error.
 func (c *cluster) lacks(ctx context.Context, topics []string) (map[string]bool, error) {

@@ -30,6 +30,7 @@ func (f *Flow) discover(ctx context.Context) error {
 		return err
 	}
 	defer f.discovering.put()
+	f.dropMadeAgain()
 	source := f.source.view.Load()
 	var missing []*topicState
 	grow := map[*topicState]int{}

@@ -28,3 +28,27 @@ func TestATopicThatIsDeletedOnBothClustersStandsInTheWayOfNoMove(t *testing.T) {
 	})
 	s.cutover("blue")
 }
+
+func TestATopicThatIsMadeAnewOnBothClustersGoesAlongWithTheNextMoves(t *testing.T) {
+	s := newSite(t)
+	s.create("orders")
+	s.create("old")
+	stop := s.serve()
+	s.await("orders is copied", caughtUp("orders"))
+	s.await("old is copied", caughtUp("old"))
+	s.cutover("green")
+	s.await("orders is copied back", caughtUp("orders"))
+	s.await("old is copied back", caughtUp("old"))
+	s.deleteOnBoth("old")
+	s.await("the old topic is gone", func(vc admin.VirtualClusterStatus) bool { return len(vc.Partitions) == 2 })
+	if err := s.green.CreateTopic("old", 2, nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, to := range []string{"blue", "green", "blue"} {
+		s.await("the new topic is copied", caughtUp("old"))
+		s.cutover(to)
+	}
+	_ = stop()
+	s.serve()
+	s.await("the new topic is copied after a restart", caughtUp("old"))
+}
