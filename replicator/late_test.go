@@ -259,3 +259,46 @@ func TestAnUnknownLogStartIsAskedForAgain(t *testing.T) {
 	p.copied(r)
 	p.exact(r, p.blue, p.green, "orders", 0)
 }
+
+// What was judged up to the marker of the seal is settled, also of a topic that the source does not show any more by then. The settled
+// records are so large that they take several batches of the journal.
+func TestATopicThatIsHiddenBehindTheSealIsSettled(t *testing.T) {
+	p := newPair(t)
+	p.blue.create(t, "orders", 4, nil)
+	cfg := p.config(p.blue, p.green)
+	cfg.Slots = 1
+	r := p.start(cfg)
+	for n := range int32(4) {
+		p.blue.produce(t, "orders", n, 0, 5, time.Now())
+	}
+	p.copied(r)
+	for _, pump := range r.allPumps() {
+		pump.mu.Lock()
+		for id := range int64(maxAppendBytes / 30) {
+			pump.part.Producers.Add(id, 0, 0, 0, 0, time.Now().UnixMilli())
+		}
+		pump.mu.Unlock()
+	}
+	refused := p.green.refuse(kmsg.Produce, journal.Topic("blue", "green"), kerr.NotEnoughReplicas)
+	refused.Store(true)
+	sealed, err := r.Seal(p.ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.hide(t, "orders", kerr.LeaderNotAvailable, 1)
+	stopsWith(t, r, "orders", "not on the source any more")
+	refused.Store(false)
+	if err := r.Settled(p.ctx); err != nil {
+		t.Fatal(err)
+	}
+	r.stop()
+	loaded, err := journal.Load(p.ctx, p.green.client, "blue", "green")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for tp, at := range sealed {
+		if part := loaded[tp]; part.Frontier() != at.Frontier {
+			t.Errorf("%v is sealed at %d, the journal has it up to %d", tp, at.Frontier, part.Frontier())
+		}
+	}
+}

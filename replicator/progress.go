@@ -195,6 +195,13 @@ func (p *pump) runnable() bool {
 	return p.part != nil && p.anyTrouble() == nil
 }
 
+// judged: recovered, and nothing of its own stops it. Its topic may not be there any more by now.
+func (p *pump) judged() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.part != nil && p.trouble == nil
+}
+
 // admitted: its topic may be copied.
 func (p *pump) admitted() bool {
 	p.mu.Lock()

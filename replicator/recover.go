@@ -346,7 +346,7 @@ func (r *reign) settleAll(ctx context.Context, pumps []*pump) error {
 		return nil
 	}
 	for _, p := range pumps {
-		if !p.runnable() {
+		if !p.judged() {
 			continue
 		}
 		mine, bytes := p.settleRecords(), 0
