@@ -1,6 +1,7 @@
 package replicator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,8 +27,10 @@ func (r *reign) txnID() string {
 	return journal.TransactionalID(r.flow.cfg.From, r.flow.cfg.To, r.slot.n)
 }
 
-// retryTxn asks again while the coordinator says that it is busy: it loads, or an earlier transaction is still ending.
+// retryTxn asks again while the coordinator says that it is busy: it loads, or an earlier transaction is still ending. When ctx ends,
+// the error has what it said last.
 func retryTxn(ctx context.Context, what string, ask func() (int16, error)) error {
+	var said error
 	for wait := firstBackoff; ; wait = min(2*wait, lastBackoff) {
 		code, err := ask()
 		if err == nil {
@@ -37,16 +40,17 @@ func retryTxn(ctx context.Context, what string, ask func() (int16, error)) error
 		case err == nil:
 			return nil
 		case ctx.Err() != nil:
-			return fmt.Errorf("%s: %w; last %w", what, context.Cause(ctx), err)
+			return fmt.Errorf("%s: %w; last %w", what, context.Cause(ctx), cmp.Or(said, err))
 		case errors.Is(err, kerr.ConcurrentTransactions), errors.Is(err, kerr.CoordinatorLoadInProgress),
 			errors.Is(err, kerr.CoordinatorNotAvailable), errors.Is(err, kerr.NotCoordinator):
+			said = err
 		case isFence(err):
 			return lostSlot{fmt.Errorf("%s: %w", what, err)}
 		default:
 			return fmt.Errorf("%s: %w", what, err)
 		}
 		if stopped := sleep(ctx, wait); stopped != nil {
-			return fmt.Errorf("%s: %w; last %w", what, stopped, err)
+			return fmt.Errorf("%s: %w; last %w", what, stopped, said)
 		}
 	}
 }
