@@ -302,3 +302,33 @@ func TestATopicThatIsHiddenBehindTheSealIsSettled(t *testing.T) {
 		}
 	}
 }
+
+// The reign that sealed is lost before it has settled, and the one after it cannot read the log: then nobody has settled it.
+func TestAPartitionThatTheNextReignOfASealCannotReadIsNotSettled(t *testing.T) {
+	p := newPair(t)
+	p.blue.create(t, "orders", 1, nil)
+	cfg := p.config(p.blue, p.green)
+	cfg.LeaderTimeout = 200 * time.Millisecond
+	r := p.start(cfg)
+	p.copied(r)
+	p.blue.produce(t, "orders", 0, 0, 5, time.Now())
+	p.copied(r)
+	refused := p.green.refuse(kmsg.Produce, journal.Topic("blue", "green"), kerr.NotEnoughReplicas)
+	refused.Store(true)
+	if _, err := r.Seal(p.ctx); err != nil {
+		t.Fatal(err)
+	}
+	p.green.refuse(kmsg.Fetch, "orders", kerr.NotLeaderForPartition).Store(true)
+	slot := r.pump(journal.TP{Topic: "orders"}).slot
+	before := slot.ownerNow()
+	slot.mu.Lock()
+	slot.abandon(errTouch)
+	slot.mu.Unlock()
+	testkit.Eventually(t, patience, "slot is fenced anew", func() bool { return slot.ownerNow() != before })
+	refused.Store(false)
+	ctx, cancel := context.WithTimeout(p.ctx, time.Second)
+	defer cancel()
+	if err := r.Settled(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("settled with a log that was not read: %v", err)
+	}
+}

@@ -195,6 +195,12 @@ func (p *pump) runnable() bool {
 	return p.part != nil && p.anyTrouble() == nil
 }
 
+func (p *pump) recovered() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.part != nil
+}
+
 // judged: recovered, and nothing of its own stops it. Its topic may not be there any more by now.
 func (p *pump) judged() bool {
 	p.mu.Lock()

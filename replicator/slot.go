@@ -3,6 +3,7 @@ package replicator
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -33,7 +34,7 @@ type slot struct {
 	pumps   []*pump
 	mode    mode
 	done    chan struct{}           // closed when a reign has recovered in this mode
-	settled chan struct{}           // closed when the journal has settled records of all that it recovered
+	settled chan struct{}           // closed when the journal has settled records of all that it recovered; of a seal: of the whole slot
 	reigned chan struct{}           // done of the last reign
 	abandon context.CancelCauseFunc // ends the present reign; nil if there is none
 	owner   journal.Owner
@@ -233,12 +234,20 @@ func (s *slot) reign(parent context.Context) error {
 		return journal.Cause(ctx, err)
 	}
 	r.took.step("settle")
-	closeOnce(settled)
+	if mode == copying || r.whole() {
+		closeOnce(settled)
+	}
 	if mode == copying {
 		r.announce(done)
 	}
 	s.log.Debug().Int("partitions", len(r.running)).Object("millis", r.took).Msg("slot is owned")
 	return r.hold(ctx, mode)
+}
+
+// whole: every partition of the slot that was ever recovered is so in this reign. One that joins late is not, and none joins a sealed
+// slot: what the reign before had read of it, and Seal told, may be in no settled record.
+func (r *reign) whole() bool {
+	return !slices.ContainsFunc(r.slot.members(), func(p *pump) bool { return !r.running[p] && p.recovered() })
 }
 
 // announce tells who waits that the slot is fenced and recovered.
