@@ -7,7 +7,10 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/switchback-proxy/switchback/internal/journal"
 	"github.com/switchback-proxy/switchback/internal/testkit"
@@ -114,6 +117,23 @@ func TestARefusedBatchStopsItsPartitionAloneAndGoesOnAfterTheChange(t *testing.T
 	}
 	testkit.Eventually(t, patience, "the batch is taken", func() bool { return statusOf(r, "big", 0).Frontier == 510 })
 	p.exact(r, p.blue, p.green, "big", 0)
+}
+
+// As its hint says, which asks for it where we may not make topics.
+func TestATopicThatSomebodyElseMakesOnTheTargetIsCopied(t *testing.T) {
+	p := newPair(t)
+	p.blue.create(t, "orders", 1, nil)
+	p.blue.produce(t, "orders", 0, 0, 10, time.Now())
+	p.green.kafka.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.CreateTopics}, Topic: "orders", Err: kerr.PolicyViolation, Count: -1})
+	r := p.start(p.config(p.blue, p.green))
+	stopsWith(t, r, "orders", "cannot be made on the target")
+	p.green.create(t, "orders", 1, map[string]string{maxMessageBytes: "2000"})
+	testkit.Eventually(t, patience, "orders is not stopped any more", func() bool { return statusOf(r, "orders", 0).State != StateStopped })
+	p.copied(r)
+	p.exact(r, p.blue, p.green, "orders", 0)
+	if most := r.pump(journal.TP{Topic: "orders"}).maxJoin(); most != 2000 {
+		t.Errorf("batches are joined up to %d bytes", most)
+	}
 }
 
 // C03 (a).

@@ -49,6 +49,8 @@ func (f *Flow) discover(ctx context.Context) error {
 			missing = append(missing, state)
 		case len(there.partitions) < len(t.partitions):
 			grow[state] = len(t.partitions)
+		default: // whoever has made it so
+			state.trouble = nil
 		}
 	}
 	var errs []error
@@ -310,6 +312,7 @@ func (f *Flow) judgeCreation(ctx context.Context, list []*topicState, req *kmsg.
 			if r.ErrorMessage != nil {
 				message += ": " + *r.ErrorMessage
 			}
+			t.maxBytes = 0 // whoever makes it may give it another
 			t.trouble = &trouble{"the topic cannot be made on the target: " + message, "make it there, or give our user the right to; it is tried again"}
 		}
 	}
