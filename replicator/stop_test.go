@@ -136,6 +136,21 @@ func TestATopicThatSomebodyElseMakesOnTheTargetIsCopied(t *testing.T) {
 	}
 }
 
+func TestATopicWhoseConfigsCannotBeReadStopsAlone(t *testing.T) {
+	p := newPair(t)
+	p.blue.create(t, "orders", 1, nil)
+	p.blue.create(t, "secret", 1, nil)
+	p.blue.produce(t, "orders", 0, 0, 10, time.Now())
+	denied := p.blue.kafka.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.DescribeConfigs}, Resource: "secret", Err: kerr.TopicAuthorizationFailed, Count: -1})
+	r := p.start(p.config(p.blue, p.green))
+	stopsWith(t, r, "secret", "cannot be read on the source")
+	p.copiedTopic(r, "orders")
+	p.exact(r, p.blue, p.green, "orders", 0)
+	denied.Remove()
+	testkit.Eventually(t, patience, "secret is not stopped any more", func() bool { return statusOf(r, "secret", 0).State != StateStopped })
+	p.copied(r)
+}
+
 // C03 (a).
 func TestATargetThatWasMadeAgainIsNeverHealthy(t *testing.T) {
 	p := newPair(t)

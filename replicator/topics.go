@@ -225,7 +225,7 @@ func (f *Flow) createTopics(ctx context.Context, list []*topicState) error {
 	req.TimeoutMillis = 30_000
 	for _, t := range list {
 		source := f.source.topic(t.source)
-		if source == nil {
+		if source == nil || configs[t.source] == nil {
 			continue
 		}
 		one := kmsg.NewCreateTopicsRequestTopic()
@@ -241,6 +241,9 @@ func (f *Flow) createTopics(ctx context.Context, list []*topicState) error {
 		if n, err := strconv.Atoi(configs[t.source][maxMessageBytes]); err == nil {
 			t.maxBytes = n
 		}
+	}
+	if len(req.Topics) == 0 {
+		return nil
 	}
 	resp, err := req.RequestWith(ctx, f.target.client)
 	if err != nil {
@@ -389,29 +392,36 @@ func (f *Flow) loadLimits(ctx context.Context, wanted map[string]bool) error {
 const maxMessageBytes = "max.message.bytes"
 
 // sourceConfigs reads what is set on the source's topics themselves. Timestamps stay as they are copied, whatever the target's
-// default.
+// default. A topic of which it cannot be read is stopped, and left out.
 func (f *Flow) sourceConfigs(ctx context.Context, list []*topicState) (map[string]map[string]string, error) {
 	req := kmsg.NewPtrDescribeConfigsRequest()
-	out := map[string]map[string]string{}
+	out, bySource := map[string]map[string]string{}, map[string]*topicState{}
 	for _, t := range list {
 		r := kmsg.NewDescribeConfigsRequestResource()
 		r.ResourceType, r.ResourceName = kmsg.ConfigResourceTypeTopic, t.source
 		req.Resources = append(req.Resources, r)
 		out[t.source] = map[string]string{timestampType: "CreateTime"}
+		bySource[t.source] = t
 	}
 	resp, err := req.RequestWith(ctx, f.source.client)
 	if err != nil {
 		return nil, fmt.Errorf("configs of %d topics on %s: %w", len(list), f.cfg.From, err)
 	}
 	for _, r := range resp.Resources {
+		t := bySource[r.ResourceName]
+		if t == nil {
+			continue
+		}
 		if err := kerr.ErrorForCode(r.ErrorCode); err != nil {
-			return nil, fmt.Errorf("configs of topic %s on %s: %w", r.ResourceName, f.cfg.From, err)
+			delete(out, t.source)
+			t.trouble = &trouble{"the topic's configs cannot be read on the source: " + err.Error(), "our user needs DESCRIBE_CONFIGS on it; it is tried again"}
+			continue
 		}
 		for _, c := range r.Configs {
 			if c.Value == nil || c.IsSensitive || c.ReadOnly || !setOnTopic(&c) || notCopied(c.Name) {
 				continue
 			}
-			out[r.ResourceName][c.Name] = *c.Value
+			out[t.source][c.Name] = *c.Value
 		}
 	}
 	return out, nil
