@@ -46,14 +46,15 @@ func (w *fetchAnswer) copy(n int) {
 // magicEnd is how many bytes of a batch, or of a message of an older format, tell what it is.
 const magicEnd = 17
 
-// batches passes size bytes of records on, with the header of each batch changed. The last batch may be cut off, as brokers
-// do; clients throw it away.
+// batches passes size bytes of records on, with the header of each batch changed, but for batches that lie in holes of the
+// map. The last batch may be cut off, as brokers do; clients throw it away.
 func (w *fetchAnswer) batches(part *Partition, size int) {
 	at := cursor{part: part}
+	var out leftOut
 	for size > 0 && w.ok() {
 		if size < magicEnd {
-			w.copy(size)
-			return
+			w.copyOrLeave(&out, size)
+			break
 		}
 		head := w.in.PeekUpTo(min(size, batch.HeaderSize))
 		if len(head) < magicEnd {
@@ -66,35 +67,68 @@ func (w *fetchAnswer) batches(part *Partition, size int) {
 			return
 		}
 		n := min(whole, size)
-		if h.Magic() < 2 || len(head) < batch.HeaderSize {
+		switch {
+		case n < whole && (out.bytes > 0 || len(head) < batch.HeaderSize):
+			w.copyOrLeave(&out, n)
+		case h.Magic() < 2:
 			w.copy(n)
-		} else {
-			w.batch(&at, h, n, whole)
+			out.passed = true
+		default:
+			w.batch(&at, &out, h, n)
 		}
 		size -= n
 	}
+	w.makeUp(&out)
 }
 
-// batch passes one batch on, of which n of whole bytes are there; the header is.
-func (w *fetchAnswer) batch(at *cursor, h batch.Header, n, whole int) {
-	head := append(w.scratch[:0], h...) // the view ends with the next read
-	w.scratch = head
-	h = batch.Header(head)
+// leftOut is what was not passed on of a partition's records. Their length has been told by then, so as many bytes have to
+// follow.
+type leftOut struct {
+	bytes  int
+	v      int64 // where the last batch would be shown
+	epoch  int32
+	passed bool // another batch was passed on
+}
+
+// batch passes one batch on, of which n bytes are there, or leaves it out. One that lies in a hole (a marker of a fence, a
+// stray, an orphan) belongs to no virtual log, and between two records that follow each other no offset is free for it. sarama
+// takes a batch that ends before its position for one whose end was compacted, and goes on by one offset: past a record.
+func (w *fetchAnswer) batch(at *cursor, out *leftOut, h batch.Header, n int) {
 	v, epoch, ok := at.show(h)
-	switch {
-	case ok:
-	case h.Control() && h.LastOffsetDelta() == 0 || n < whole: // a marker of a fence; or what the client throws away
-	default:
+	if !ok && n == h.Size() {
 		w.in.Skip(n)
-		if w.in.Err() == nil {
-			w.scratch = writeMask(w.out, head, whole, v, epoch)
-		}
+		out.bytes, out.v, out.epoch = out.bytes+n, v, epoch
 		return
 	}
+	out.passed = out.passed || n == h.Size()
+	head := append(w.scratch[:0], h...) // the view ends with the next read
+	w.scratch = head
 	batch.Patch(head, v, epoch)
 	_, _ = w.out.Write(head) // sticks
 	w.in.Skip(batch.HeaderSize)
 	w.copy(n - batch.HeaderSize)
+}
+
+// copyOrLeave passes on the beginning of a batch that was cut off, if nothing has to follow it.
+func (w *fetchAnswer) copyOrLeave(out *leftOut, n int) {
+	if out.bytes == 0 {
+		w.copy(n)
+		return
+	}
+	w.in.Skip(n)
+	out.bytes += n
+}
+
+// makeUp writes as many bytes as were left out: a batch cut off, as by the answer's limit. A client that got nothing else would
+// take it for a batch that is too large, and gets a mask; its position lies in a gap then, before the next record.
+func (w *fetchAnswer) makeUp(out *leftOut) {
+	switch {
+	case out.bytes == 0 || !w.ok():
+	case out.passed:
+		w.scratch = writeCutOff(w.out, w.scratch, out.bytes, out.v, out.epoch)
+	default:
+		w.scratch = writeMask(w.out, w.scratch, out.bytes, out.v, out.epoch)
+	}
 }
 
 // cursor finds the place of one batch after the other in a partition's map.
@@ -104,7 +138,7 @@ type cursor struct {
 }
 
 // show is where clients see a batch, and its epoch. ok is false for one that lies in no segment: it is no data of the
-// virtual log, and v the offset before the next record, where a control batch does no harm.
+// virtual log, and v the offset before the next record.
 func (c *cursor) show(h batch.Header) (v int64, epoch int32, ok bool) {
 	base := translate.Physical(h.BaseOffset())
 	m := c.part.mapping()

@@ -120,10 +120,16 @@ func TestFetchedBatchesAreShownInTheVirtualLog(t *testing.T) {
 	}{
 		"mirrored":                          {100, [][]byte{data(5, 4), data(9, 6)}, "100–103@2 104–109@2 "},
 		"beginning before the position":     {102, [][]byte{data(5, 4), data(9, 6)}, "100–103@2 104–109@2 "},
-		"a fence's marker":                  {105, [][]byte{data(9, 6), marker, data(18, 10)}, "104–109@2 109–109@4c 110–119@4 "},
-		"strays":                            {105, [][]byte{data(9, 6), data(15, 3), data(18, 10)}, "104–109@2 109–109@4c 110–119@4 "},
+		"a fence's marker":                  {105, [][]byte{data(9, 6), marker, data(18, 10)}, "104–109@2 110–119@4 …"},
+		"a fence's marker first":            {111, [][]byte{marker, data(18, 10)}, "110–119@4 …"},
+		"a fence's marker at the end":       {105, [][]byte{data(9, 6), marker}, "104–109@2 …"},
+		"a fence's marker and a cut":        {105, [][]byte{data(9, 6), marker, data(18, 10)[:70]}, "104–109@2 …"},
+		"a fence's marker and a short cut":  {105, [][]byte{data(9, 6), marker, data(18, 10)[:9]}, "104–109@2 …"},
+		"a fence's marker alone":            {105, [][]byte{marker}, "109–109@4c "},
+		"strays":                            {105, [][]byte{data(9, 6), data(15, 3), data(18, 10)}, "104–109@2 110–119@4 …"},
+		"strays alone":                      {105, [][]byte{data(15, 2), data(17, 1)}, "109–109@4c "},
 		"a stray and its end cut off":       {105, [][]byte{data(9, 6), data(15, 3)[:70]}, "104–109@2 …"},
-		"mirrored, what is between, native": {112, [][]byte{data(18, 10), data(28, 2), data(30, 3)}, "110–119@4 499–499@20c 500–502@27 "},
+		"mirrored, what is between, native": {112, [][]byte{data(18, 10), data(28, 2), data(30, 3)}, "110–119@4 500–502@27 …"},
 		"native":                            {503, [][]byte{data(33, 2), data(35, 1)[:20]}, "503–504@27 …"},
 		"a header cut off":                  {503, [][]byte{data(33, 2), data(35, 1)[:9]}, "503–504@27 …"},
 	} {
@@ -237,6 +243,26 @@ func TestSessionsOfAnotherGenerationAreNotFound(t *testing.T) {
 	}
 	if c := ask(5, 1); c.isHere() {
 		t.Errorf("answer %+v", c.local)
+	}
+}
+
+// What takes the place of batches that are left out has their length, and is no whole batch.
+func TestWhatIsLeftOutEndsTheAnswerAsABatchCutOff(t *testing.T) {
+	for size := batch.HeaderSize; size < 20_000; size++ {
+		if size > 300 && size%97 != 0 {
+			continue
+		}
+		var out bytes.Buffer
+		pool := &wire.Pool{}
+		w := wire.NewWriter(&out, pool)
+		writeCutOff(w, nil, size, 41, 3)
+		if err := w.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		it := batch.Iter(out.Bytes())
+		if out.Len() != size || it.Next() || !it.Truncated() || batch.Header(out.Bytes()).Magic() != 2 {
+			t.Fatalf("%d bytes became %d, cut off: %v", size, out.Len(), it.Truncated())
+		}
 	}
 }
 

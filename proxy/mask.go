@@ -8,9 +8,10 @@ import (
 	"github.com/switchback-proxy/switchback/internal/wire"
 )
 
-// A batch that lies in a hole of the map (a stray, an orphan, what a fence left) belongs to no virtual log and must not be
-// seen as data. Its frame's length has been told by then, so it is replaced by as many bytes that every client skips: a
-// control batch with one record, at the offset before the next record, so that no position moves past anything.
+// Batches that lie in holes of the map (strays, orphans, what a fence left) belong to no virtual log and are not passed on.
+// Their frame's length has been told by then, so as many bytes take their place. Behind other batches it is the beginning of a
+// batch, which says of itself that it is longer. Where there is nothing else it is a mask: a control batch with one record, at
+// the offset before the next record, so that no position moves past anything.
 //
 //	header     attributes 0x20 (control), no producer, no timestamp
 //	one record
@@ -91,9 +92,26 @@ func appendVarint(dst []byte, v, n int) []byte {
 // writeMask writes a mask of size bytes. scratch is overwritten.
 func writeMask(out *wire.Writer, scratch []byte, size int, offset int64, epoch int32) []byte {
 	scratch = maskHead(scratch[:0], size, offset, epoch)
-	_, _ = out.Write(scratch) // sticks
-	for rest := size - len(scratch); rest > 0; rest -= len(nothing) {
+	writeFilled(out, scratch, size)
+	return scratch
+}
+
+// writeCutOff writes the first size bytes of a batch that is longer by one. size is at least that of a header.
+func writeCutOff(out *wire.Writer, scratch []byte, size int, offset int64, epoch int32) []byte {
+	scratch = append(scratch[:0], nothing[:batch.HeaderSize]...)
+	h := batch.Header(scratch)
+	h.SetBaseOffset(offset)
+	h.SetLength(int32(size + 1 - 12))
+	h.SetLeaderEpoch(epoch)
+	h.SetMagic(2)
+	writeFilled(out, scratch, size)
+	return scratch
+}
+
+// writeFilled writes head, and zeros until it is size bytes.
+func writeFilled(out *wire.Writer, head []byte, size int) {
+	_, _ = out.Write(head) // sticks
+	for rest := size - len(head); rest > 0; rest -= len(nothing) {
 		_, _ = out.Write(nothing[:min(rest, len(nothing))]) // sticks
 	}
-	return scratch
 }
