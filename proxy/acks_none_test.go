@@ -75,9 +75,23 @@ func TestABatchWithoutAcksGetsAnotherLinkWhenAnIdleOneWasClosed(t *testing.T) {
 	for range 3 {
 		c.send(produceTo("orders", 0, sampleBatch(-1, 0, 1)))
 		x.brokers["blue"].next(kmsg.Produce)
-		x.nothingPends()
+		s := x.nothingPends()
+		s.openLinks()[0].sentAt = time.Now().Add(-time.Hour)
 		x.brokers["blue"].cut()
 	}
+}
+
+// A broker that does not lead the partition cannot say so otherwise; after a move that is so for every client that has not asked
+// for metadata since.
+func TestABrokerThatClosesAfterABatchWithoutAcksEndsTheSession(t *testing.T) {
+	x := newStage(t, nil)
+	c := x.connect()
+	c.send(produceTo("orders", 0, sampleBatch(-1, 0, 1)))
+	x.brokers["blue"].next(kmsg.Produce)
+	x.nothingPends()
+	x.brokers["blue"].cut()
+	c.send(produceTo("orders", 0, sampleBatch(-1, 0, 1)))
+	c.closed(5 * time.Second)
 }
 
 func TestLinksThatCarriedNoAcksAreClosedAfterAMove(t *testing.T) {

@@ -58,7 +58,7 @@ func (s *session) sendOn(l *link, c *call) error {
 		if streamed || l.pending.Load() > 0 { // on another link it could overtake what is pending here
 			return closing(closedUpstream, err)
 		}
-		return err
+		return errors.Join(l.refusal(), err)
 	}
 	if c.physical != nil { // if the call is sent anew, it is made anew
 		c.physical.Release()
@@ -68,7 +68,7 @@ func (s *session) sendOn(l *link, c *call) error {
 	if c.row.gate == holdAtCutover {
 		l.held.Add(1)
 	}
-	l.unanswered = c.silent
+	l.unanswered, l.sentAt = c.silent, time.Now()
 	c.link = l
 	return nil
 }
@@ -158,8 +158,9 @@ func (s *session) candidates(out []int32, c *call) []int32 {
 
 // linkTo returns readLoop's link to a broker, and connects if there is none.
 func (s *session) linkTo(ctx context.Context, route *Route, addr string) (*link, error) {
-	if l := s.openLink(route.Generation, addr, false); l != nil {
-		return l, nil
+	l, err := s.openLink(route.Generation, addr, false)
+	if l != nil || err != nil {
+		return l, err
 	}
 	return s.connect(ctx, route, addr, false)
 }
@@ -167,8 +168,9 @@ func (s *session) linkTo(ctx context.Context, route *Route, addr string) (*link,
 // linkAnew returns writeLoop's own link, for calls that are sent anew one at a time: on readLoop's links requests that
 // are behind this call in the queue may be under way already.
 func (s *session) linkAnew(ctx context.Context, route *Route, addr string) (*link, error) {
-	if l := s.openLink(route.Generation, addr, true); l != nil {
-		return l, nil
+	l, err := s.openLink(route.Generation, addr, true)
+	if l != nil || err != nil {
+		return l, err
 	}
 	return s.connect(ctx, route, addr, true)
 }
@@ -182,23 +184,27 @@ func (s *session) connect(ctx context.Context, route *Route, addr string, anew b
 	return l, s.addLink(l)
 }
 
-// openLink finds a link that can be used. One that the broker has closed meanwhile, as idle ones are, is dropped.
-func (s *session) openLink(generation translate.Generation, addr string, anew bool) *link {
+// openLink finds a link that can be used; nil if there is none. One that the broker has closed meanwhile, as idle ones are, is
+// dropped. But if it did so soon after a call without acks it has refused that call, and the client has to learn it.
+func (s *session) openLink(generation translate.Generation, addr string, anew bool) (*link, error) {
 	s.mu.Lock()
 	i := slices.IndexFunc(s.links, func(l *link) bool {
 		return !l.retired && l.anew == anew && l.generation == generation && l.addr == addr
 	})
 	if i < 0 {
 		s.mu.Unlock()
-		return nil
+		return nil, nil
 	}
 	l := s.links[i]
 	s.mu.Unlock()
-	if l.pending.Load() == 0 && isGone(l.conn) {
-		s.dropLink(l)
-		return nil
+	if l.pending.Load() > 0 || !isGone(l.conn) {
+		return l, nil
 	}
-	return l
+	if err := l.refusal(); err != nil {
+		return nil, err
+	}
+	s.dropLink(l)
+	return nil, nil
 }
 
 // openLinks are all links.

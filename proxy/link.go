@@ -28,9 +28,10 @@ type link struct {
 	owed    int          // writeLoop's while pending: calls without an answer (acks=0) that the next answer confirms
 	broken  bool         // writeLoop's: answers can no longer be told apart, or none will come
 
-	anew       bool // for calls that are sent anew; fixed
-	unanswered bool // guarded by session.sending: the last call sent asks for no answer
-	retired    bool // guarded by session.mu: nothing is sent any more
+	anew       bool      // for calls that are sent anew; fixed
+	unanswered bool      // guarded by session.sending: the last call sent asks for no answer
+	sentAt     time.Time // of that call; guarded by session.sending
+	retired    bool      // guarded by session.mu: nothing is sent any more
 
 	mu          sync.Mutex // guards all below and the read deadline
 	waiting     bool       // writeLoop waits for an answer to begin
@@ -64,6 +65,19 @@ func (l *link) send(message []byte, timeout time.Duration) error {
 	}
 	return l.out.WriteFrame(message)
 }
+
+// refusal is what the end of a connection that the broker has closed means to the client, if anything: a broker closes it when
+// it refuses a call without acks, as one that is not the leader does, and idle ones. A client that does not learn of the first
+// sends to the wrong broker until it asks for metadata by itself.
+func (l *link) refusal() error {
+	if !l.unanswered || time.Since(l.sentAt) > refusalWithin {
+		return nil
+	}
+	return closing(closedAcksNone, fmt.Errorf("broker %s closed the connection after a batch without acks", l.addr))
+}
+
+// refusalWithin is more than brokers take to refuse, and less than the shortest sensible connections.max.idle.ms.
+const refusalWithin = 30 * time.Second
 
 // next waits for the next answer to begin. errSuperseded if it was interrupted before that; an answer that has begun is
 // waited for. parks says that the broker may keep the call until something happens.
