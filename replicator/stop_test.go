@@ -240,6 +240,31 @@ func TestPartitionCountsDifferOrGrow(t *testing.T) {
 	p.exact(r, p.blue, p.green, "fewer", 4)
 }
 
+// The answer INVALID_PARTITIONS is that of a target which has the partitions, but not yet in its metadata.
+func TestATopicThatCouldNotBeGrownIsCopiedOnceItHasItsPartitions(t *testing.T) {
+	for _, refusal := range []*kerr.Error{kerr.TopicAuthorizationFailed, kerr.InvalidPartitions} {
+		t.Run(refusal.Message, func(t *testing.T) {
+			p := newPair(t)
+			p.blue.create(t, "orders", 2, nil)
+			p.green.create(t, "orders", 1, nil)
+			refused := make(chan struct{}, 1)
+			p.green.kafka.ControlKey(int16(kmsg.CreatePartitions), func(req kmsg.Request) (kmsg.Response, error, bool) {
+				resp := req.ResponseKind().(*kmsg.CreatePartitionsResponse)
+				resp.Topics = []kmsg.CreatePartitionsResponseTopic{{Topic: "orders", ErrorCode: refusal.Code}}
+				refused <- struct{}{}
+				return resp, nil, true
+			})
+			r := p.start(p.config(p.blue, p.green))
+			<-refused
+			if _, err := kadm.NewClient(p.green.client).CreatePartitions(p.ctx, 1, "orders"); err != nil {
+				t.Fatal(err)
+			}
+			p.blue.produce(t, "orders", 1, 0, 5, time.Now())
+			testkit.Eventually(t, patience, "the new partition is copied", func() bool { return statusOf(r, "orders", 1).Frontier == 5 })
+		})
+	}
+}
+
 func (p *pair) copiedTopic(r *running, topic string) {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.ctx, patience)

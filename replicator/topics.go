@@ -464,7 +464,8 @@ func (f *Flow) growTopics(ctx context.Context, grow map[*topicState]int) error {
 			continue
 		}
 		t.trouble = nil
-		if err := kerr.ErrorForCode(r.ErrorCode); err != nil {
+		// INVALID_PARTITIONS: there are as many already, and the metadata do not show it yet.
+		if err := kerr.ErrorForCode(r.ErrorCode); err != nil && !errors.Is(err, kerr.InvalidPartitions) {
 			t.trouble = &trouble{
 				fmt.Sprintf("the topic has %d partitions on the source and fewer on the target, which adds none: %v", grow[t], err),
 				"add partitions on the target; it is tried again",
