@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/switchback-proxy/switchback/internal/journal"
 	"github.com/switchback-proxy/switchback/translate"
 )
 
@@ -27,6 +28,8 @@ type cluster struct {
 
 	view       atomic.Pointer[view]
 	expiration atomic.Int64 // producer.id.expiration.ms as a time.Duration
+	formats    atomic.Bool  // topics have a message format of their own choice
+	oldFormat  atomic.Bool  // new topics are made with one that has no producer ids
 
 	refreshing token // one request at a time; no other lock is taken inside
 }
@@ -129,8 +132,8 @@ func viewOf(t *kmsg.MetadataResponseTopic) *topicView {
 	return out
 }
 
-// loadExpiration asks a broker for producer.id.expiration.ms; where it does not say, Kafka's default counts.
-func (c *cluster) loadExpiration(ctx context.Context) {
+// loadConfigs asks a broker for what we need of its configs; where it does not say, Kafka's defaults count.
+func (c *cluster) loadConfigs(ctx context.Context) {
 	nodes := c.nodes()
 	if len(nodes) == 0 {
 		return
@@ -138,22 +141,28 @@ func (c *cluster) loadExpiration(ctx context.Context) {
 	req := kmsg.NewPtrDescribeConfigsRequest()
 	r := kmsg.NewDescribeConfigsRequestResource()
 	r.ResourceType, r.ResourceName = kmsg.ConfigResourceTypeBroker, strconv.Itoa(int(nodes[0]))
-	r.ConfigNames = []string{expirationConfig}
+	r.ConfigNames = []string{expirationConfig, protocolConfig, journal.BrokerFormatConfig}
 	req.Resources = append(req.Resources, r)
 	resp, err := req.RequestWith(ctx, c.client)
 	if err != nil {
 		return
 	}
+	values := map[string]string{}
 	for _, r := range resp.Resources {
 		for _, one := range r.Configs {
-			if one.Name != expirationConfig || one.Value == nil {
-				continue
-			}
-			if ms, err := strconv.ParseInt(*one.Value, 10, 32); err == nil && ms > 0 {
-				c.expiration.Store(int64(time.Duration(ms) * time.Millisecond))
+			if one.Value != nil {
+				values[one.Name] = *one.Value
 			}
 		}
 	}
+	if ms, err := strconv.ParseInt(values[expirationConfig], 10, 32); err == nil && ms > 0 {
+		c.expiration.Store(int64(time.Duration(ms) * time.Millisecond))
+	}
+	c.formats.Store(journal.Below(values[protocolConfig], 3, 0))
+	c.oldFormat.Store(journal.OldFormat(values[journal.BrokerFormatConfig]))
 }
 
-const expirationConfig = "producer.id.expiration.ms"
+const (
+	expirationConfig = "producer.id.expiration.ms"
+	protocolConfig   = "inter.broker.protocol.version" // from 3.0 on, message.format.version says nothing any more
+)

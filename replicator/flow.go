@@ -240,12 +240,12 @@ func (f *Flow) tryPrepare(ctx context.Context) error {
 	if replication <= 0 {
 		replication = int16(min(3, len(f.target.nodes())))
 	}
-	id, err := journal.Create(ctx, f.target.client, f.cfg.From, f.cfg.To, int32(f.cfg.Slots), replication)
+	f.target.loadConfigs(ctx)
+	id, err := journal.Create(ctx, f.target.client, f.cfg.From, f.cfg.To, int32(f.cfg.Slots), replication, f.target.oldFormat.Load())
 	if err != nil {
 		return err
 	}
 	f.journalID = id
-	f.target.loadExpiration(ctx)
 	if err := f.target.refresh(ctx); err != nil {
 		return err
 	}

@@ -20,7 +20,8 @@ import (
 type topicState struct {
 	virtual, source, target string
 	trouble                 *trouble
-	maxBytes                int // max.message.bytes on the target; 0: not known
+	format                  *trouble // the target cannot store it as we write; nil: it can, as far as known
+	maxBytes                int      // max.message.bytes on the target; 0: not known
 }
 
 // discover finds the topics of the source that are to be copied, makes them on the target whole, in one request, and gives
@@ -134,6 +135,8 @@ func mismatch(state *topicState, source, target *topicView) *trouble {
 	switch {
 	case state.trouble != nil:
 		return state.trouble
+	case state.format != nil:
+		return state.format
 	case target == nil:
 		return &trouble{"the topic is not on the target yet", "it is tried again"}
 	case len(target.partitions) > len(source.partitions):
@@ -354,16 +357,17 @@ func (f *Flow) createWithout(ctx context.Context, t *topicState, all *kmsg.Creat
 	return ask(false, good)
 }
 
-// loadLimits reads max.message.bytes of target topics of which it is not known, so that no batch is put together that they
-// would not take.
+// loadLimits reads configs of target topics of which they are not known: max.message.bytes, so that no batch is put together that
+// they would not take; and the message format, because one without producer ids takes nothing of ours, not even the marker of a
+// fence. That one is read again, so that the topic is copied once it was changed.
 func (f *Flow) loadLimits(ctx context.Context, wanted map[string]bool) error {
 	req := kmsg.NewPtrDescribeConfigsRequest()
 	byTarget := map[string]*topicState{}
 	f.mu.Lock()
 	for virtual := range wanted {
-		if t := f.topics[virtual]; t.maxBytes == 0 && f.target.topic(t.target) != nil {
+		if t := f.topics[virtual]; (t.maxBytes == 0 || t.format != nil) && f.target.topic(t.target) != nil {
 			r := kmsg.NewDescribeConfigsRequestResource()
-			r.ResourceType, r.ResourceName, r.ConfigNames = kmsg.ConfigResourceTypeTopic, t.target, []string{maxMessageBytes}
+			r.ResourceType, r.ResourceName, r.ConfigNames = kmsg.ConfigResourceTypeTopic, t.target, []string{maxMessageBytes, journal.FormatConfig}
 			req.Resources = append(req.Resources, r)
 			byTarget[t.target] = t
 		}
@@ -377,16 +381,31 @@ func (f *Flow) loadLimits(ctx context.Context, wanted map[string]bool) error {
 		return fmt.Errorf("configs of %d topics on %s: %w", len(byTarget), f.cfg.To, err)
 	}
 	for _, r := range resp.Resources {
+		t := byTarget[r.ResourceName]
 		for _, c := range r.Configs {
-			if c.Name != maxMessageBytes || c.Value == nil {
-				continue
-			}
-			if n, err := strconv.Atoi(*c.Value); err == nil {
-				byTarget[r.ResourceName].maxBytes = n
+			switch {
+			case c.Value == nil || t == nil:
+			case c.Name == journal.FormatConfig:
+				t.format = f.unwritable(*c.Value)
+			case c.Name == maxMessageBytes:
+				if n, err := strconv.Atoi(*c.Value); err == nil {
+					t.maxBytes = n
+				}
 			}
 		}
 	}
 	return nil
+}
+
+// unwritable says why a topic of the target with this message format cannot be written; nil if it can.
+func (f *Flow) unwritable(format string) *trouble {
+	if !f.target.formats.Load() || !journal.OldFormat(format) {
+		return nil
+	}
+	return &trouble{
+		fmt.Sprintf("%s stores the topic in message format %s, which has no producer ids", f.cfg.To, format),
+		fmt.Sprintf("set %s of the topic to %s or later there; it goes on by itself", journal.FormatConfig, journal.FirstFormat),
+	}
 }
 
 const maxMessageBytes = "max.message.bytes"
@@ -402,6 +421,9 @@ func (f *Flow) sourceConfigs(ctx context.Context, list []*topicState) (map[strin
 		req.Resources = append(req.Resources, r)
 		out[t.source] = map[string]string{timestampType: "CreateTime"}
 		bySource[t.source] = t
+		if f.target.oldFormat.Load() {
+			out[t.source][journal.FormatConfig] = journal.FirstFormat
+		}
 	}
 	resp, err := req.RequestWith(ctx, f.source.client)
 	if err != nil {
@@ -433,7 +455,7 @@ const timestampType = "message.timestamp.type"
 func notCopied(config string) bool {
 	switch config {
 	case timestampType, "leader.replication.throttled.replicas", "follower.replication.throttled.replicas",
-		"message.format.version", "message.downconversion.enable":
+		journal.FormatConfig, "message.downconversion.enable":
 		return true
 	}
 	return false

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -147,4 +148,28 @@ func (l *Log) coordinator(ctx context.Context) (*kgo.Broker, error) {
 		return nil, err
 	}
 	return l.cfg.Client.Broker(int(node)), nil
+}
+
+// oldFormat says whether the cluster makes topics with a message format that has no producer ids, if it is not told another. No
+// fence holds in such a topic. Kafka from 4.0 on has no such config; false if it is not known.
+func (l *Log) oldFormat(ctx context.Context) bool {
+	admin := kadm.NewClient(l.cfg.Client)
+	brokers, err := admin.BrokerMetadata(ctx)
+	if err != nil || len(brokers.Brokers) == 0 {
+		return false
+	}
+	configs, err := admin.DescribeBrokerConfigs(ctx, brokers.Brokers[0].NodeID)
+	if err != nil {
+		return false
+	}
+	for _, r := range configs {
+		for _, c := range r.Configs {
+			var major, minor int
+			if c.Key == "log.message.format.version" && c.Value != nil {
+				n, _ := fmt.Sscanf(*c.Value, "%d.%d", &major, &minor)
+				return n == 2 && major == 0 && minor < 11
+			}
+		}
+	}
+	return false
 }

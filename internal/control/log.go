@@ -134,6 +134,9 @@ func (l *Log) createTopic(ctx context.Context) error {
 	if factor >= 3 {
 		configs["min.insync.replicas"] = kmsg.StringPtr("2")
 	}
+	if l.oldFormat(ctx) {
+		configs["message.format.version"] = kmsg.StringPtr("0.11.0")
+	}
 	resp, err := admin.CreateTopic(ctx, int32(l.wantPartitions()), factor, configs, topicName)
 	if err == nil {
 		err = resp.Err

@@ -153,14 +153,19 @@ func TopicConfigs() map[string]string {
 }
 
 // Create makes the journal of a flow on the target if it is not there, and returns its id. A journal with another number of
-// slots is refused: partitions would belong to other slots.
-func Create(ctx context.Context, client *kgo.Client, from, to string, slots int32, replication int16) ([16]byte, error) {
+// slots is refused: partitions would belong to other slots. oldFormat: the target makes topics with a message format that has
+// no producer ids, if it is not told another.
+func Create(ctx context.Context, client *kgo.Client, from, to string, slots int32, replication int16, oldFormat bool) ([16]byte, error) {
 	topic := Topic(from, to)
 	req := kmsg.NewPtrCreateTopicsRequest()
 	req.TimeoutMillis = 15_000
 	t := kmsg.NewCreateTopicsRequestTopic()
 	t.Topic, t.NumPartitions, t.ReplicationFactor = topic, slots, replication
-	for k, v := range TopicConfigs() {
+	configs := TopicConfigs()
+	if oldFormat {
+		configs[FormatConfig] = FirstFormat
+	}
+	for k, v := range configs {
 		c := kmsg.NewCreateTopicsRequestTopicConfig()
 		c.Name, c.Value = k, kmsg.StringPtr(v)
 		t.Configs = append(t.Configs, c)
