@@ -91,13 +91,16 @@ func (s *session) unreachable(ctx context.Context, c *call, failed int, why erro
 		c.local = c.offline(true)
 		return nil
 	}
-	if alive && failed > 1 {
+	waits := c.row.to == toCoordinator && failed <= coordinatorTries && !s.p.gate.isShut() // the drain waits for none that was not sent
+	if alive && failed > 1 && !waits {
 		return closing(closedUpstream, why)
 	}
-	if alive {
+	if alive && failed == 1 {
 		return nil // perhaps under a new address
 	}
-	s.p.trouble.note(s.log, "cluster cannot be reached, calls wait", obs.KeyCluster, c.route.Active, why)
+	if !alive {
+		s.p.trouble.note(s.log, "cluster cannot be reached, calls wait", obs.KeyCluster, c.route.Active, why)
+	}
 	if err := s.standBy(ctx, c.route); err != nil {
 		return err
 	}
@@ -108,7 +111,11 @@ func (s *session) unreachable(ctx context.Context, c *call, failed int, why erro
 	return nil
 }
 
-const retryEvery = 250 * time.Millisecond
+const (
+	retryEvery = 250 * time.Millisecond
+	// coordinatorTries is how often a coordinator is looked for: a cluster takes up to 18 s to notice that a broker is gone.
+	coordinatorTries = 80
+)
 
 // reach returns a link to the broker that is to get a call.
 func (s *session) reach(ctx context.Context, c *call, find linkFinder) (*link, error) {

@@ -109,3 +109,34 @@ func TestOneFailedConnectionIsNotTakenForAClusterThatIsDown(t *testing.T) {
 		t.Fatalf("metadata %+v", resp)
 	}
 }
+
+// Clients cannot look for another coordinator: they are shown the same node again. librdkafka fails a commit when its connection
+// ends a third time.
+func TestAGroupsCallWaitsWhileItsCoordinatorCannotBeReached(t *testing.T) {
+	kafka, err := testkit.StartKafka(1, "blue")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(kafka.Close)
+	client, err := kgo.NewClient(kgo.SeedBrokers(kafka.ListenAddrs()...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	var dialled atomic.Int32
+	x := newStage(t, func(c *Config) {
+		c.Clusters["blue"] = Cluster{Client: client, Dial: func(ctx context.Context, addr string) (net.Conn, error) {
+			if dialled.Add(1) < 4 {
+				return nil, errors.New("connection refused")
+			}
+			return dialTCP(ctx, addr)
+		}}
+	})
+	heartbeat := kmsg.NewPtrHeartbeatRequest()
+	heartbeat.Group, heartbeat.MemberID, heartbeat.Generation = "billing", "nobody", 1
+	c := x.connect()
+	id := c.send(heartbeat)
+	if code := c.receive(heartbeat, id).(*kmsg.HeartbeatResponse).ErrorCode; code != kerr.GroupIDNotFound.Code || dialled.Load() < 4 {
+		t.Fatalf("the answer's code is %d after %d connections", code, dialled.Load())
+	}
+}
