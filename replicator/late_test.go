@@ -3,6 +3,7 @@ package replicator
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -331,4 +332,25 @@ func TestAPartitionThatTheNextReignOfASealCannotReadIsNotSettled(t *testing.T) {
 	if err := r.Settled(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("settled with a log that was not read: %v", err)
 	}
+}
+
+// A target whose brokers are there and take nothing must not look as if all were well.
+func TestATargetThatTakesNothingIsAReason(t *testing.T) {
+	p := newPair(t)
+	p.blue.create(t, "orders", 1, nil)
+	r := p.start(p.config(p.blue, p.green))
+	p.copied(r)
+	on := p.green.refuse(kmsg.Produce, "orders", kerr.NotEnoughReplicas)
+	on.Store(true)
+	p.blue.produce(t, "orders", 0, 0, 10, time.Now())
+	testkit.Eventually(t, patience, "the reason is shown", func() bool {
+		s := statusOf(r, "orders", 0)
+		return s.State == StateCopying && strings.Contains(s.Reason, "has not taken what was sent") && s.Hint != ""
+	})
+	on.Store(false)
+	p.copied(r)
+	testkit.Eventually(t, patience, "the reason is gone", func() bool {
+		s := statusOf(r, "orders", 0)
+		return s.State == StateCaughtUp && s.Reason == ""
+	})
 }

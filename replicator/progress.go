@@ -99,6 +99,9 @@ func (p *pump) status() PartitionStatus {
 		if lost := (lostSlot{}); errors.As(p.slotLost, &lost) {
 			s.Hint = hintLost
 		}
+	case s.State == StateCopying && !p.unacked.IsZero() && time.Since(p.unacked) >= silentAfter:
+		s.Reason = fmt.Sprintf("the target has not taken what was sent to it for %v", time.Since(p.unacked).Round(time.Second))
+		s.Hint = "look at the target's brokers, its leaders and its in-sync replicas, those of the journal as well; it goes on by itself"
 	case s.State == StateCopying && e.silent >= silentAfter:
 		s.Reason = fmt.Sprintf("the source has not answered for %v", e.silent.Round(time.Second))
 		s.Hint = "look at the source's brokers; it goes on by itself"

@@ -43,11 +43,12 @@ type pump struct {
 	mu       sync.Mutex         // guards what follows; what part points to is changed by its owner under it
 	part     *journal.Partition // nil: not recovered
 	state    State
-	trouble  *trouble // of the partition; nil: none
-	topic    *trouble // of its whole topic; nil: none
-	slotLost error    // why the slot is not owned; nil if it is
-	lost     int64    // records lost at the source, so far
-	maxBytes int      // max.message.bytes of the target's topic; 0: not known
+	trouble  *trouble  // of the partition; nil: none
+	topic    *trouble  // of its whole topic; nil: none
+	slotLost error     // why the slot is not owned; nil if it is
+	unacked  time.Time // since when the target owes an ack, of a claim or of data; zero: it does not
+	lost     int64     // records lost at the source, so far
+	maxBytes int       // max.message.bytes of the target's topic; 0: not known
 }
 
 // trouble is why a partition does not go on, and what to do.
@@ -172,6 +173,8 @@ func (p *pump) copy(ctx context.Context, r *reign) error {
 	if err != nil {
 		return err
 	}
+	p.owed(true)
+	defer p.owed(false)
 	if err := p.claim(ctx, r, train); err != nil {
 		return err
 	}
@@ -185,8 +188,19 @@ func (p *pump) copy(ctx context.Context, r *reign) error {
 		if err := p.publish(w, base, epoch); err != nil {
 			return err
 		}
+		p.owed(true)
 	}
 	return p.passed(ctx, r)
+}
+
+// owed notes that the target owes an ack from now on, or none any more.
+func (p *pump) owed(yes bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.unacked = time.Time{}
+	if yes {
+		p.unacked = time.Now()
+	}
 }
 
 // repeating says whether a batch may be sent again while its outcome is not known.

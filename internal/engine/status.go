@@ -120,11 +120,11 @@ func (e *Engine) health(s admin.VirtualClusterStatus, flow *replicator.Flow) (he
 	return admin.Green, "", ""
 }
 
-// probing tells of partitions that are not recovered, one that has a reason before others.
+// probing tells of partitions that are not recovered, or that do not come on; one that has a reason before others.
 func probing(partitions []admin.Partition) (reason, hint string) {
 	for _, p := range partitions {
 		switch {
-		case p.State != string(replicator.StateProbing):
+		case p.State == string(replicator.StateCopying) && p.Reason == "", p.State != string(replicator.StateCopying) && p.State != string(replicator.StateProbing):
 		case p.Reason != "":
 			return fmt.Sprintf("partition %d of topic %s is not copied now: %s", p.Partition, p.Topic, p.Reason), p.Hint
 		default:

@@ -158,4 +158,11 @@ func TestTheReasonOfALostSlotIsShownBeforeThoseThatHaveNone(t *testing.T) {
 	if reason, _ := probing(list[:1]); reason != "" {
 		t.Error(reason)
 	}
+	stuck := []admin.Partition{{State: "Copying"}, {State: "Copying", Topic: "orders", Reason: "the target has taken nothing", Hint: "look"}}
+	if reason, hint := probing(stuck); !strings.Contains(reason, "orders is not copied now: the target has taken nothing") || hint != "look" {
+		t.Errorf("%s; %s", reason, hint)
+	}
+	if reason, _ := probing(stuck[:1]); reason != "" {
+		t.Error(reason)
+	}
 }
