@@ -2,9 +2,11 @@ package replicator
 
 import (
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/switchback-proxy/switchback/internal/batch"
@@ -162,4 +164,32 @@ func TestIdsOfProducersAreKnownOnTheTarget(t *testing.T) {
 	p.copied(r)
 	part, _ = r.Partition(journal.TP{Topic: "orders"})
 	check(part)
+}
+
+// A leader that was just elected does not tell its high watermark at once, and a move need not go back for that.
+func TestEndsAreAskedForAgainWhileAnElectionPasses(t *testing.T) {
+	p := newPair(t)
+	p.blue.create(t, "orders", 1, nil)
+	p.blue.produce(t, "orders", 0, 0, 10, time.Now())
+	r := p.start(p.config(p.blue, p.green))
+	p.copied(r)
+	var asked atomic.Int32
+	p.blue.kafka.ControlKey(int16(kmsg.ListOffsets), func(kreq kmsg.Request) (kmsg.Response, error, bool) {
+		p.blue.kafka.KeepControl()
+		if asked.Add(1) > 6 {
+			return nil, nil, false
+		}
+		req, resp := kreq.(*kmsg.ListOffsetsRequest), kreq.ResponseKind().(*kmsg.ListOffsetsResponse)
+		one := kmsg.NewListOffsetsResponseTopicPartition()
+		one.ErrorCode = kerr.OffsetNotAvailable.Code
+		topic := kmsg.NewListOffsetsResponseTopic()
+		topic.Topic = req.Topics[0].Topic
+		topic.Partitions = append(topic.Partitions, one)
+		resp.Topics = append(resp.Topics, topic)
+		return resp, nil, true
+	})
+	ends, err := r.Ends(p.ctx)
+	if end := ends[journal.TP{Topic: "orders"}]; err != nil || end.High != 10 || asked.Load() <= 6 {
+		t.Fatalf("%+v, %v, asked %d times", end, err, asked.Load())
+	}
 }

@@ -86,11 +86,28 @@ func (f *Flow) await(ctx context.Context, ok func() bool) error {
 	}
 }
 
-// Ends reads the ends of all partitions from their leaders.
+// Ends reads the ends of all partitions from their leaders. While an election passes it asks again, for a short time: clients may
+// be waiting.
 func (f *Flow) Ends(ctx context.Context) (map[journal.TP]End, error) {
 	if err := f.begun(ctx); err != nil {
 		return nil, err
 	}
+	for began := time.Now(); ; {
+		ends, err := f.endsNow(ctx)
+		if !kerr.IsRetriable(err) || time.Since(began) > endsTimeout {
+			return ends, err
+		}
+		f.source.kick()
+		if stopped := sleep(ctx, kickInterval); stopped != nil {
+			return nil, errors.Join(stopped, err)
+		}
+	}
+}
+
+// endsTimeout is how long leaders may be in the making.
+const endsTimeout = 3 * time.Second
+
+func (f *Flow) endsNow(ctx context.Context) (map[journal.TP]End, error) {
 	pumps := map[sentPartition]*pump{}
 	for _, p := range f.allPumps() {
 		pumps[sentPartition{p.source, p.tp.Partition}] = p
