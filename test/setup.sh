@@ -5,7 +5,7 @@
 #   clients-VERSION/     jars of the Java client, java/ its compiled test client
 #   venv/                Python with confluent-kafka (librdkafka)
 #
-# Usage: test/setup.sh [KAFKA_VERSION ...]     default 4.3.1; each version given is installed beside the others.
+# Usage: test/setup.sh [KAFKA_VERSION ...]     default 4.3.1 and 2.8.2; each version given is installed beside the others.
 # Safe to run again: what is there already is kept. Fails with the name of what is missing.
 set -eu
 
@@ -86,7 +86,7 @@ python_client() {
 	touch "$cache/venv/.complete-$confluent_version"
 }
 
-[ $# -gt 0 ] || set -- 4.3.1
+[ $# -gt 0 ] || set -- 4.3.1 2.8.2
 mkdir -p "$cache"
 need_programs
 for version in "$@"; do

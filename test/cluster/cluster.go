@@ -1,5 +1,5 @@
 // Package cluster runs real Kafka clusters for tests: three KRaft brokers (each controller too) on 127.0.0.1, from the jars that
-// test/setup.sh downloads.
+// test/setup.sh downloads. Versions before 3.0 run with ZooKeeper.
 //
 //	blue := cluster.Start(t, cluster.Options{Name: "blue"})
 //	blue.CreateTopic(t, cluster.Topic{Name: "orders", Partitions: 3})
@@ -88,6 +88,9 @@ func (c *Cluster) Launch(t testing.TB) {
 
 func (c *Cluster) launchAll(t testing.TB) {
 	t.Helper()
+	if c.options.zooKeeper() {
+		c.launchZooKeeper(t)
+	}
 	for i := range c.brokers {
 		c.launch(t, i)
 	}
@@ -108,7 +111,11 @@ func Prepare(t testing.TB, options Options) *Cluster {
 			t.Fatal(err)
 		}
 	}
-	c.format(t)
+	if options.zooKeeper() {
+		c.prepareZooKeeper(t)
+	} else {
+		c.format(t)
+	}
 	return c
 }
 
@@ -247,6 +254,9 @@ func (c *Cluster) properties(i int) string {
 		"num.io.threads":                                   "4",
 		"log.cleaner.dedupe.buffer.size":                   "8388608",
 		"log.cleaner.backoff.ms":                           "1000",
+	}
+	if c.options.zooKeeper() {
+		c.onZooKeeper(props, i)
 	}
 	maps.Copy(props, c.options.Props)
 	var b strings.Builder
