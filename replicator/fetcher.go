@@ -51,7 +51,7 @@ type feed struct {
 	stable   translate.Physical // last stable offset; −1: not known
 	start    translate.Physical // log start
 	seen     []sight            // of stable, oldest first; what is copied is forgotten
-	answered time.Time          // the last answer, or when the feed was opened
+	answered time.Time          // the last answer, or when the feed was opened, or had room again
 }
 
 // sight: the last stable offset was first seen at or above below then.
@@ -136,6 +136,9 @@ func (f *feed) end() {
 }
 
 func (f *feed) drop() {
+	if f.bytes >= feedBytes { // nothing was asked for while it was full
+		f.answered = time.Now()
+	}
 	f.total.Add(-int64(f.bytes))
 	f.chunks, f.bytes = nil, 0
 }

@@ -2,6 +2,7 @@ package replicator
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -78,5 +79,26 @@ func TestTheLagIsThatOfTheOldestRecordNotCopied(t *testing.T) {
 	}
 	if len(f.seen) > maxSights || f.seen[0].at.After(now) || f.seen[0].below < 31 {
 		t.Fatalf("%d sights, the first %+v", len(f.seen), f.seen[0])
+	}
+}
+
+// A target that is slow fills the feeds; the source is not asked then, and is not to be blamed when there is room again.
+func TestASourceIsSilentOnlySinceItIsAsked(t *testing.T) {
+	var total atomic.Int64
+	f := newFeed("orders", [16]byte{}, 0, &total)
+	f.begin(0)
+	longAgo := time.Now().Add(-time.Minute)
+	f.answered, f.bytes = longAgo, feedBytes
+	if e := f.ends(0); e.silent != 0 {
+		t.Errorf("full, and silent for %v", e.silent)
+	}
+	f.take()
+	if e := f.ends(0); e.silent > time.Second {
+		t.Errorf("just emptied, and silent for %v", e.silent)
+	}
+	f.answered = longAgo // an answer is wanted all the time
+	f.take()
+	if e := f.ends(0); e.silent < time.Minute {
+		t.Errorf("asked for a minute, and silent for %v", e.silent)
 	}
 }
