@@ -324,7 +324,8 @@ func (f *Flow) judgeCreation(ctx context.Context, list []*topicState, req *kmsg.
 	}
 }
 
-// createWithout leaves out, one after the other, configs that the target refuses.
+// createWithout leaves out, one after the other, configs that the target refuses. After another error the topic is not made: it
+// would lack, for good, a config that the target takes.
 func (f *Flow) createWithout(ctx context.Context, t *topicState, all *kmsg.CreateTopicsRequest) error {
 	i := slices.IndexFunc(all.Topics, func(one kmsg.CreateTopicsRequestTopic) bool { return one.Topic == t.target })
 	if i < 0 {
@@ -349,6 +350,9 @@ func (f *Flow) createWithout(ctx context.Context, t *topicState, all *kmsg.Creat
 	var good []kmsg.CreateTopicsRequestTopicConfig
 	for _, c := range configs {
 		if err := ask(true, append(slices.Clone(good), c)); err != nil {
+			if !errors.Is(err, kerr.InvalidConfig) {
+				return err
+			}
 			f.log.Warn().Str("topic", t.virtual).Str("config", c.Name).Msg("the target does not take a config of the topic; it is left out")
 			continue
 		}
