@@ -131,3 +131,16 @@ func TestAStandbyThatCannotBeFencedKeepsNobodyFromServing(t *testing.T) {
 		t.Errorf("after the fence: unread %v, assumed %q", snap.Unread, snap.Assumed)
 	}
 }
+
+// Nobody is served then, so the reason is all that an operator has.
+func TestTheFirstStartSaysWhyALogCannotBeFenced(t *testing.T) {
+	ctx, p := testContext(t), startPair(t)
+	p.breakLog("blue")
+	s := p.store()
+	must(t, s.Fence(soon(t)))
+	snap, err := s.Load(ctx)
+	must(t, err)
+	if !strings.Contains(snap.Assumed, "blue") || !strings.Contains(snap.Assumed, kerr.CoordinatorLoadInProgress.Message) {
+		t.Errorf("assumed %q", snap.Assumed)
+	}
+}

@@ -155,7 +155,7 @@ func assume(out Snapshot, best *reading, failures []error) (Snapshot, error) {
 	missing := strings.Join(out.Unread, ", ")
 	switch {
 	case best == nil:
-		out.Assumed = fmt.Sprintf("the control log of %s cannot be read or not be fenced, and there is no other record: assumed that this is the first start", missing)
+		out.Assumed = fmt.Sprintf("the control log of %s cannot be read or not be fenced (%v), and there is no other record: assumed that this is the first start", missing, errors.Join(failures...))
 	case best.cluster != out.State.Active:
 		out.Assumed = fmt.Sprintf("the control log of %s, which is active, cannot be read: topics and groups are from the copy on %s", missing, best.cluster)
 	case best.unfenced != nil:
