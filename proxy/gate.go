@@ -29,8 +29,9 @@ type gate struct {
 
 // stand is one time that the gate is shut.
 type stand struct {
-	opened  chan struct{} // closed when the gate opens
-	emptied chan struct{} // capacity 1: nothing is inside, look again
+	opened  chan struct{}             // closed when the gate opens
+	emptied chan struct{}             // capacity 1: nothing is inside, look again
+	first   atomic.Pointer[time.Time] // since when a call stands; nil: none did
 }
 
 // enter lets a call of class holdAtCutover in, after it has waited for the gate to open. It gives up when ctx ends.
@@ -44,6 +45,7 @@ func (g *gate) enter(ctx context.Context) (waited bool, err error) {
 		}
 		g.leave()
 		since := time.Now()
+		s.first.CompareAndSwap(nil, &since)
 		g.standing.Add(1)
 		select {
 		case <-s.opened:
@@ -103,9 +105,12 @@ func (g *gate) drain(ctx context.Context) error {
 	return nil
 }
 
-// release opens the gate; what stood there goes on.
+// release opens the gate; what stood there goes on. The pause is known when it returns, though the calls may not have run yet.
 func (g *gate) release() {
 	if s := g.shut.Swap(nil); s != nil {
+		if first := s.first.Load(); first != nil {
+			g.raisePause(time.Since(*first))
+		}
 		close(s.opened)
 	}
 }
