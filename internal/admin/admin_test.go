@@ -159,7 +159,7 @@ func TestACutoverIsOrderedFollowedAndEnds(t *testing.T) {
 	if err != nil || status.VirtualClusters[0].Active != "green" || status.VirtualClusters[0].Phase != "Idle" {
 		t.Errorf("%+v, %v", status, err)
 	}
-	if _, err := client.Abort(t.Context(), id); codeOf(err) != cutover.CodeTooLate {
+	if _, err := client.Abort(t.Context(), id); codeOf(err) != cutover.CodeTooLate || !strings.Contains(err.Error(), "is over: Done") {
 		t.Errorf("abort of one that is over: %v", err)
 	}
 }

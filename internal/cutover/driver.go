@@ -199,6 +199,8 @@ func (d *Driver) Abort(id string) error {
 	switch {
 	case !ok:
 		return notFound(id)
+	case !st.Phase.Running():
+		return &Error{Code: CodeTooLate, Message: fmt.Sprintf("cutover %s is over: %s", id, st.Phase), Hint: "there is nothing to abort; the other way is another cutover"}
 	case d.running == nil || d.running.id != id || !st.Phase.BeforeCommitted() || d.running.decided:
 		return &Error{Code: CodeTooLate, Message: fmt.Sprintf("cutover %s is in phase %s", id, st.Phase), Hint: "from Committed on it only goes forward; move back with another cutover"}
 	}
