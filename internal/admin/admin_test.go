@@ -201,6 +201,7 @@ func TestWhoMayAsk(t *testing.T) {
 		"the token":                       {ask("secret", bearing("Bearer secret")), 200},
 		"the token from far away":         {ask("secret", func(r *http.Request) { bearing("Bearer secret")(r); r.RemoteAddr = "10.0.0.1:1" }), 200},
 		"no token":                        {ask("secret", nothing), 401},
+		"the token, scheme in small":      {ask("secret", bearing("bearer secret")), 200},
 		"a wrong token":                   {ask("secret", bearing("Bearer secre")), 401},
 		"a token of another kind":         {ask("secret", bearing("Basic secret")), 401},
 		"none configured":                 {ask("", nothing), 200},

@@ -33,8 +33,8 @@ func (s *Server) guard(r *http.Request) error {
 }
 
 func bearer(r *http.Request) string {
-	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	if !ok {
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") { // its case does not matter: RFC 9110
 		return ""
 	}
 	return token
