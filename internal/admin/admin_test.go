@@ -164,6 +164,20 @@ func TestACutoverIsOrderedFollowedAndEnds(t *testing.T) {
 	}
 }
 
+func TestACutoverIsNotMissingBeforeTheRecordIsRead(t *testing.T) {
+	starting := newFakeCluster(t, "starting")
+	starting.driver = cutover.New(cutover.Config{VirtualCluster: "starting", Log: zerolog.Nop()})
+	for name, clusters := range map[string][]*fakeCluster{"alone": {starting}, "beside one that is read": {starting, newFakeCluster(t, "main")}} {
+		_, client := serve(t, "secret", clusters...)
+		if _, err := client.Cutover(t.Context(), "x"); codeOf(err) != cutover.CodeClusterDown {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := client.Events(t.Context(), "x", func(Cutover) bool { return true }); codeOf(err) != cutover.CodeClusterDown {
+			t.Errorf("%s: events: %v", name, err)
+		}
+	}
+}
+
 func TestAnAbortGoesBack(t *testing.T) {
 	_, client := serve(t, "secret", newFakeCluster(t, "main"))
 	id, err := client.StartCutover(t.Context(), CutoverOrder{To: "green"})

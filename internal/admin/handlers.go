@@ -142,16 +142,20 @@ func (s *Server) startCutover(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// find looks a cutover up in all virtual clusters.
+// find looks a cutover up in all virtual clusters. It is not known to be missing while one of them cannot say.
 func (s *Server) find(id string) (*cutover.Driver, control.State, error) {
-	err := error(&cutover.Error{Code: cutover.CodeNotFound, Message: fmt.Sprintf("no cutover %q is known", id), Hint: "the status names the last one"})
+	missing := &cutover.Error{Code: cutover.CodeNotFound, Message: fmt.Sprintf("no cutover %q is known", id), Hint: "the status names the last one"}
 	for _, vc := range s.cfg.Clusters {
-		var st control.State
-		if st, err = vc.Cutovers().Get(id); err == nil {
+		st, err := vc.Cutovers().Get(id)
+		if err == nil {
 			return vc.Cutovers(), st, nil
 		}
+		var failure *cutover.Error
+		if errors.As(err, &failure) && failure.Code != cutover.CodeNotFound {
+			missing = failure
+		}
 	}
-	return nil, control.State{}, err
+	return nil, control.State{}, missing
 }
 
 func (s *Server) getCutover(w http.ResponseWriter, r *http.Request) error {

@@ -142,7 +142,7 @@ func (d *Driver) refuse(order Order) error {
 	case d.running != nil:
 		return &Error{Code: CodeRunning, Message: fmt.Sprintf("cutover %s of %s is running", d.running.id, d.cfg.VirtualCluster), Hint: "wait for its end, or abort it"}
 	case d.last.Generation == 0:
-		return &Error{Code: CodeClusterDown, Message: "the control record has not been read yet", Hint: "see /readyz"}
+		return errUnread()
 	case order.Mode == control.ModeForced:
 		return &Error{Code: CodeNotBuilt, Message: "forced moves are not built", Hint: "bring the active cluster back, or point clients at the standby by hand"}
 	case order.Mode != control.ModePlanned:
@@ -198,7 +198,7 @@ func (d *Driver) Abort(id string) error {
 	st, ok := d.known[id]
 	switch {
 	case !ok:
-		return notFound(id)
+		return d.unknown(id)
 	case !st.Phase.Running():
 		return &Error{Code: CodeTooLate, Message: fmt.Sprintf("cutover %s is over: %s", id, st.Phase), Hint: "there is nothing to abort; the other way is another cutover"}
 	case d.running == nil || d.running.id != id || !st.Phase.BeforeCommitted() || d.running.decided:
@@ -208,7 +208,11 @@ func (d *Driver) Abort(id string) error {
 	return nil
 }
 
-func notFound(id string) *Error {
+// unknown says why there is no cutover of this id: the record may name one as soon as it is read. mu is held.
+func (d *Driver) unknown(id string) *Error {
+	if d.last.Generation == 0 {
+		return errUnread()
+	}
 	return &Error{Code: CodeNotFound, Message: fmt.Sprintf("no cutover %q is known", id), Hint: "the status names the last one"}
 }
 
@@ -218,7 +222,7 @@ func (d *Driver) Get(id string) (control.State, error) {
 	defer d.mu.Unlock()
 	st, ok := d.known[id]
 	if !ok {
-		return control.State{}, notFound(id)
+		return control.State{}, d.unknown(id)
 	}
 	return st.Clone(), nil
 }
@@ -286,7 +290,7 @@ func (d *Driver) Subscribe(id string) (states <-chan control.State, stop func(),
 	defer d.mu.Unlock()
 	st, ok := d.known[id]
 	if !ok {
-		return nil, nil, notFound(id)
+		return nil, nil, d.unknown(id)
 	}
 	s := &subscriber{id: id, states: make(chan control.State, 64)}
 	s.offer(st)

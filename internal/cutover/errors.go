@@ -42,6 +42,10 @@ func errShutdown() *Error {
 	return &Error{Code: CodeShutdown, Message: "the process that drove the cutover was told to end", Hint: "clients are on the old active; start another cutover when it is up again"}
 }
 
+func errUnread() *Error {
+	return &Error{Code: CodeClusterDown, Message: "the control record has not been read yet", Hint: "see /readyz"}
+}
+
 // operatorError says in which phase a step failed, unless the error is one for operators already.
 func operatorError(phase control.Phase, maxPauseMillis int64, ctx context.Context, err error) *Error {
 	if errors.Is(context.Cause(ctx), errMaxPause) {
