@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -159,19 +160,32 @@ func (v *view) show(c admin.Cutover) {
 		if !over {
 			took = time.Since(ph.StartedAt).Milliseconds()
 		}
-		fmt.Fprintf(v.w, "%s %-12s %9s  %s", mark, ph.Phase, millis(max(took, 0)), v.p.soft(factsLine(ph.Facts)))
+		head := fmt.Sprintf("%s %-12s %9s", mark, ph.Phase, millis(max(took, 0)))
 		if over {
-			fmt.Fprintln(v.w)
+			fmt.Fprintln(v.w, strings.TrimRight(head+"  "+v.p.soft(strings.Join(factsLines(ph.Facts), v.between())), " "))
 			v.printed = i + 1
 		} else {
-			v.pending = true
+			v.draw(head + "  " + v.p.soft(strings.Join(factsLines(ph.Facts), " ")))
 		}
 	}
 	if c.Error != nil && !c.Over() && v.live {
 		v.clear()
-		fmt.Fprintf(v.w, "%s %s", v.p.yellow("…"), c.Error.Message)
-		v.pending = true
+		v.draw(v.p.yellow("…") + " " + c.Error.Message)
 	}
+}
+
+// between is what stands between lines of facts: people have 80 columns, a file has one line a phase.
+func (v *view) between() string {
+	if v.live {
+		return "\n" + factsIndent
+	}
+	return " "
+}
+
+// draw shows a line that is drawn over. The terminal cuts it at its width: of a line that went on below, clear would leave the rest.
+func (v *view) draw(line string) {
+	fmt.Fprintf(v.w, "\x1b[?7l%s\x1b[?7h", line)
+	v.pending = true
 }
 
 // clear takes away the line that is drawn over.
@@ -182,16 +196,31 @@ func (v *view) clear() {
 	}
 }
 
-func factsLine(facts map[string]any) string {
-	var parts []string
-	for name, value := range facts {
+const (
+	factsWidth  = 54 // with what stands before them: 80 columns
+	factsIndent = "                          "
+)
+
+// factsLines are the facts in order, as many on a line as fit.
+func factsLines(facts map[string]any) []string {
+	var lines []string
+	for _, name := range slices.Sorted(maps.Keys(facts)) {
+		value := facts[name]
 		if f, ok := value.(float64); ok && f == float64(int64(f)) {
 			value = number(int64(f))
 		}
-		parts = append(parts, fmt.Sprintf("%s %v", strings.ReplaceAll(name, "_", " "), value))
+		fact := fmt.Sprintf("%s %v", strings.ReplaceAll(name, "_", " "), value)
+		last := len(lines) - 1
+		if last >= 0 && visible(lines[last])+len(", ")+visible(fact)+len(",") <= factsWidth {
+			lines[last] += ", " + fact
+			continue
+		}
+		if last >= 0 {
+			lines[last] += ","
+		}
+		lines = append(lines, fact)
 	}
-	slices.Sort(parts)
-	return strings.Join(parts, ", ")
+	return lines
 }
 
 // finish says how it ended; going back is an error.

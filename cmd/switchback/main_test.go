@@ -328,6 +328,39 @@ func TestProgressOnATerminalIsDrawnOver(t *testing.T) {
 	}
 }
 
+func TestAPhaseFitsIntoEightyColumns(t *testing.T) {
+	facts := map[string]any{
+		"catch_up_rounds": float64(2), "groups": float64(120), "groups_at_barrier": float64(0), "groups_idle": float64(100),
+		"groups_moved": float64(20), "members": float64(60), "warm_ms": float64(1250),
+	}
+	running := admin.Cutover{Phase: "Preparing", Phases: []admin.Phase{{Phase: "Preparing", StartedAt: time.Now(), Facts: facts}}}
+	ended := admin.Cutover{Phase: "Done", Phases: []admin.Phase{{Phase: "Preparing", Millis: 116_000, Facts: facts}}}
+	var out bytes.Buffer
+	v := &view{o: &options{out: &out, err: &out}, w: &out, live: true}
+	v.show(running)
+	if text := out.String(); !strings.HasPrefix(text, "\x1b[?7l") || !strings.HasSuffix(text, "\x1b[?7h") || strings.Contains(text, "\n") {
+		t.Errorf("a line to draw over is not cut by the terminal: %q", text)
+	}
+	out.Reset()
+	v.pending = false
+	v.show(ended)
+	lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+	for _, line := range lines {
+		if visible(line) > 80 {
+			t.Errorf("%d columns: %q", visible(line), line)
+		}
+	}
+	if len(lines) < 2 || !strings.Contains(out.String(), "warm ms 1,250") {
+		t.Errorf("drew %q", lines)
+	}
+	out.Reset()
+	plain := &view{o: &options{out: &out, err: &out}, w: &out}
+	plain.show(ended)
+	if strings.Count(out.String(), "\n") != 1 || strings.Contains(out.String(), "\x1b") {
+		t.Errorf("in a file: %q", out.String())
+	}
+}
+
 func TestColoursDoNotMoveColumns(t *testing.T) {
 	var out bytes.Buffer
 	p := painter{on: true}
