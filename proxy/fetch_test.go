@@ -113,6 +113,10 @@ func TestFetchedBatchesAreShownInTheVirtualLog(t *testing.T) {
 	data := func(base int64, n int) []byte { return epochAt(batchAt(base, -1, 0, 0, n, "v"), 7) }
 	marker := asControl(data(15, 1))
 	fixCRC(marker)
+	cleaned := data(15, 3)[:batch.HeaderSize]
+	batch.Header(cleaned).SetLength(batch.HeaderSize - 12)
+	batch.Header(cleaned).SetNumRecords(0)
+	fixCRC(cleaned)
 	for name, c := range map[string]struct {
 		from    int64
 		records [][]byte
@@ -128,6 +132,8 @@ func TestFetchedBatchesAreShownInTheVirtualLog(t *testing.T) {
 		"a fence's marker alone":            {105, [][]byte{marker}, "109–109@4c "},
 		"strays":                            {105, [][]byte{data(9, 6), data(15, 3), data(18, 10)}, "104–109@2 110–119@4 …"},
 		"strays alone":                      {105, [][]byte{data(15, 2), data(17, 1)}, "109–109@4c "},
+		"a stray that the cleaner emptied":  {105, [][]byte{data(9, 6), cleaned, data(18, 10)}, "104–109@2 110–119@4 …"},
+		"such a stray alone":                {105, [][]byte{cleaned}, "109–109@4c "},
 		"a stray and its end cut off":       {105, [][]byte{data(9, 6), data(15, 3)[:70]}, "104–109@2 …"},
 		"mirrored, what is between, native": {112, [][]byte{data(18, 10), data(28, 2), data(30, 3)}, "110–119@4 500–502@27 …"},
 		"native":                            {503, [][]byte{data(33, 2), data(35, 1)[:20]}, "503–504@27 …"},

@@ -19,33 +19,19 @@ import (
 //	  value    zeros, as many as it takes
 //
 // A batch too small for that (a record of less than four bytes, key and value together) has a shorter key, of a version
-// that nobody knows, or none.
+// that nobody knows, or none. A header without records, as the log cleaner leaves it of a producer's last batch, is
+// replaced by another one: the next record's batch lies behind it.
 
 // maskHead appends header and beginning of a mask of size bytes; the rest are zeros. size is that of a batch with at
-// least one record.
+// least one record, or of a header.
 func maskHead(dst []byte, size int, offset int64, epoch int32) []byte {
 	at := len(dst)
 	dst = append(dst, make([]byte, batch.HeaderSize)...)
-	key := []byte{0, 0, 0, 0}
-	switch left := size - batch.HeaderSize; {
-	case left < 9:
-		key = nil
-	case left < 11:
-		key = []byte{0, 1}
+	records := int32(0)
+	if size > batch.HeaderSize {
+		dst = maskRecord(dst, size-batch.HeaderSize)
+		records = 1
 	}
-	length, lengthBytes := shorten(size - batch.HeaderSize)
-	dst = appendVarint(dst, length, lengthBytes)
-	dst = append(dst, 0, 0, 0) // attributes, timestamp delta, offset delta
-	fixed := 4 + len(key) + 1  // those, the key's length, the key, the count of headers
-	if key == nil {
-		dst = binary.AppendVarint(dst, -1)
-	} else {
-		dst = binary.AppendVarint(dst, int64(len(key)))
-	}
-	dst = append(dst, key...)
-	value, valueBytes := shorten(length - fixed)
-	dst = appendVarint(dst, value, valueBytes)
-
 	h := batch.Header(dst[at:])
 	h.SetBaseOffset(offset)
 	h.SetLength(int32(size - 12))
@@ -57,7 +43,7 @@ func maskHead(dst []byte, size int, offset int64, epoch int32) []byte {
 	h.SetProducerID(-1)
 	h.SetProducerEpoch(-1)
 	h.SetFirstSequence(-1)
-	h.SetNumRecords(1)
+	h.SetNumRecords(records)
 	table := crc32.MakeTable(crc32.Castagnoli)
 	sum := crc32.Update(0, table, dst[at+21:])
 	for rest := size - (len(dst) - at); rest > 0; rest -= len(nothing) {
@@ -65,6 +51,29 @@ func maskHead(dst []byte, size int, offset int64, epoch int32) []byte {
 	}
 	h.SetCRC(sum)
 	return dst
+}
+
+// maskRecord appends the beginning of the one record of a mask, of size bytes with its length.
+func maskRecord(dst []byte, size int) []byte {
+	key := []byte{0, 0, 0, 0}
+	switch {
+	case size < 9:
+		key = nil
+	case size < 11:
+		key = []byte{0, 1}
+	}
+	length, lengthBytes := shorten(size)
+	dst = appendVarint(dst, length, lengthBytes)
+	dst = append(dst, 0, 0, 0) // attributes, timestamp delta, offset delta
+	fixed := 4 + len(key) + 1  // those, the key's length, the key, the count of headers
+	if key == nil {
+		dst = binary.AppendVarint(dst, -1)
+	} else {
+		dst = binary.AppendVarint(dst, int64(len(key)))
+	}
+	dst = append(dst, key...)
+	value, valueBytes := shorten(length - fixed)
+	return appendVarint(dst, value, valueBytes)
 }
 
 // nothing is what the rest of a mask is made of.
