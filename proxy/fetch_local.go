@@ -74,18 +74,17 @@ func (c *call) fetchedTopic(t kmsg.FetchRequestTopic) kmsg.FetchResponseTopic {
 	return out
 }
 
-// fetchedHere is the answer for position v of a partition whose high watermark was last shown as hw.
+// fetchedHere is the answer for position v of a partition whose high watermark was last shown as hw. That may be long ago, so what
+// is answered lies above the position: at it, a client that reads to the end would take the position for the end.
 func (p *Partition) fetchedHere(v, hw int64) kmsg.FetchResponseTopicPartition {
 	a := kmsg.NewFetchResponseTopicPartition()
 	a.RecordBatches = []byte{}
-	if a.HighWatermark = hw; hw < v { // not known: above the position, or a client might take it for the end
-		a.HighWatermark = v + 1
-	}
+	a.HighWatermark = max(hw, v+1)
 	if m := p.mapping(); m != nil && v >= 0 {
 		if m.ToPhysical(translate.Virtual(v)).Kind == translate.Unknown {
 			a.ErrorCode, a.HighWatermark = notKnownYet(), -1
 		} else if end, ok := m.TerminalGap(translate.Virtual(v)); ok {
-			a.HighWatermark = max(hw, int64(end))
+			a.HighWatermark = max(hw, int64(end)+1)
 			a.RecordBatches = batch.GapMarker(nil, v, int64(end), p.gapEpoch(translate.Virtual(v)))
 		}
 	}

@@ -205,6 +205,24 @@ func TestTerminalGapIsShownAsAMarker(t *testing.T) {
 	}
 }
 
+// What is known of the end may be of another reader, and of hours ago.
+func TestAnAnswerWithoutTheBrokerIsNoEnd(t *testing.T) {
+	holed := holedPartition(t)
+	for _, c := range []struct {
+		part   *Partition
+		at, hw int64 // hw 0: none was shown
+		next   int64 // where the client goes on
+	}{
+		{nil, 0, 0, 0}, {nil, 100, 50, 100}, {nil, 100, 100, 100}, {nil, 100, 200, 100},
+		{&holed, 0, 0, 0}, {&holed, 120, 0, 500}, {&holed, 120, 500, 500}, {&holed, 500, 500, 500}, {&holed, 700, 500, 700},
+	} {
+		p := c.part.fetchedHere(c.at, c.hw)
+		if p.HighWatermark <= c.next || p.HighWatermark < c.hw || p.LastStableOffset != p.HighWatermark {
+			t.Errorf("at %d, with %d shown last: high watermark %d, last stable %d", c.at, c.hw, p.HighWatermark, p.LastStableOffset)
+		}
+	}
+}
+
 func TestWhatIsNotKnownYetIsNeverOutOfRange(t *testing.T) {
 	r := identityRoute()
 	m, err := translate.NewMap(0).AppendMirrored(0, 3, 10)
