@@ -293,13 +293,12 @@ func (w *fetchAnswer) nodes() {
 func (w *fetchAnswer) topic(tee wire.Tee) {
 	c := w.c
 	var topic *Topic
-	var marks *topicMarks
+	var seen seenTopic
 	if c.version >= 13 {
 		real := w.in.UUID()
 		topic = c.route.byPhysical[real]
-		id := c.route.virtualID(real)
-		w.out.PutUUID(id)
-		marks = c.s.p.seen.topic(nil, id)
+		seen.id = c.route.virtualID(real)
+		w.out.PutUUID(seen.id)
 	} else {
 		name := c.s.shown.virtual(c, w.in.str())
 		if name == nil {
@@ -312,11 +311,12 @@ func (w *fetchAnswer) topic(tee wire.Tee) {
 		} else {
 			w.out.PutString(name)
 		}
-		marks = c.s.p.seen.topic(name, [16]byte{})
+		seen.name = name
 	}
+	seen.marks = c.s.p.seen.find(seen.name, seen.id)
 	n := w.in.array()
 	for w.putArray(n); n > 0 && w.ok(); n-- {
-		w.partition(tee, topic, marks)
+		w.partition(tee, topic, &seen)
 	}
 	if w.in.flexible {
 		tee.Tags()
@@ -327,14 +327,14 @@ func (w *fetchAnswer) topic(tee wire.Tee) {
 //
 //	index int32 | code int16 | high watermark int64 | last stable int64 | log start int64 (from v5) |
 //	aborted (producer int64, first offset int64, tags) | preferred replica int32 (from v11) | records | tags
-func (w *fetchAnswer) partition(tee wire.Tee, topic *Topic, marks *topicMarks) {
+func (w *fetchAnswer) partition(tee wire.Tee, topic *Topic, seen *seenTopic) {
 	v := w.c.version
 	index := tee.Int32()
 	part := topic.partition(index)
 	tee.Int16()
 	hw := part.shownOffset(w.in.Int64())
 	w.out.PutInt64(hw)
-	marks.note(index, hw)
+	w.c.s.p.seen.note(seen, index, hw)
 	w.out.PutInt64(part.shownOffset(w.in.Int64()))
 	if v >= 5 {
 		w.out.PutInt64(part.shownOffset(w.in.Int64()))

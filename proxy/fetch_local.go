@@ -58,10 +58,10 @@ func (c *call) fetchedTopic(t kmsg.FetchRequestTopic) kmsg.FetchResponseTopic {
 	var marks *topicMarks
 	hidden := false
 	if c.version >= 13 {
-		topic, marks = c.route.byVirtual[t.TopicID], c.s.p.seen.topic(nil, t.TopicID)
+		topic, marks = c.route.byVirtual[t.TopicID], c.s.p.seen.find(nil, t.TopicID)
 	} else {
 		topic, hidden = c.topic(t.Topic), c.topicToPhysical(t.Topic) == ""
-		marks = c.s.p.seen.topic([]byte(t.Topic), [16]byte{})
+		marks = c.s.p.seen.find([]byte(t.Topic), [16]byte{})
 	}
 	for _, p := range t.Partitions {
 		a := topic.partition(p.Partition).fetchedHere(p.FetchOffset, marks.get(p.Partition))

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/switchback-proxy/switchback/internal/testkit"
+	"github.com/switchback-proxy/switchback/translate"
 )
 
 // bounded makes a stage whose sessions may hold so much together, and each.
@@ -310,5 +312,41 @@ func TestRoomIsTakenWithoutAllocations(t *testing.T) {
 		s.giveBack(&l)
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
+	}
+}
+
+// A broker that does not know a topic names it in its answer.
+func TestNamesThatClientsMakeUpAreNotKept(t *testing.T) {
+	r := newRig(t, identityRoute(), translate.IdentityNames(), virtualWorld())
+	fetch := func(topic string, hw int64) {
+		c, err := r.call(fetchFrom(topic, 0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.release()
+		if c.isHere() {
+			return
+		}
+		answer := fetched(topic, hw, nil)
+		answer.Version = 12
+		if _, err := r.receive(c, frameOf(r.p.headers, answer), false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	long := strings.Repeat("x", 30_000)
+	for i := range 10 {
+		fetch(fmt.Sprint("switchback.hidden", i, long), -1)
+		fetch(fmt.Sprint("unknown", i, long), -1)
+	}
+	kept := len(r.p.seen.byName)
+	for _, names := range []*names{&r.s.sent, &r.s.shown} {
+		kept += len(names.toPhysical) + len(names.toVirtual) + len(names.kept)
+	}
+	if kept > 0 {
+		t.Errorf("%d names are kept", kept)
+	}
+	fetch("orders", 5)
+	if hw := r.p.seen.find([]byte("orders"), [16]byte{}).get(0); hw != 5 {
+		t.Errorf("the high watermark of a topic that is there is %d", hw)
 	}
 }

@@ -120,9 +120,14 @@ type names struct {
 	kept       map[string]string // names as they are
 }
 
+// Names that clients make up must not fill the memory.
+const (
+	enoughNames = 10_000
+	longestName = 249 // bytes; no cluster has a topic of a longer one
+)
+
 func (n *names) of(route *Route) {
-	const enough = 10_000 // names that clients make up must not fill the memory
-	if n.route != route || len(n.toPhysical)+len(n.toVirtual)+len(n.kept) > enough {
+	if n.route != route || len(n.toPhysical)+len(n.toVirtual)+len(n.kept) > enoughNames {
 		*n = names{route: route, toPhysical: make(map[string][]byte), toVirtual: make(map[string][]byte), kept: make(map[string]string)}
 	}
 }
@@ -133,7 +138,9 @@ func (n *names) keep(c *call, name []byte) string {
 	known, ok := n.kept[string(name)]
 	if !ok {
 		known = string(name)
-		n.kept[known] = known
+		if len(name) <= longestName {
+			n.kept[known] = known
+		}
 	}
 	return known
 }
@@ -148,7 +155,9 @@ func (n *names) physical(c *call, virtual []byte) []byte {
 	if name := c.topicToPhysical(string(virtual)); name != "" {
 		made = []byte(name)
 	}
-	n.toPhysical[string(virtual)] = made
+	if len(virtual) <= longestName {
+		n.toPhysical[string(virtual)] = made
+	}
 	return made
 }
 
@@ -162,6 +171,8 @@ func (n *names) virtual(c *call, physical []byte) []byte {
 	if name, ok := c.topicToVirtual(string(physical)); ok {
 		made = []byte(name)
 	}
-	n.toVirtual[string(physical)] = made
+	if len(physical) <= longestName {
+		n.toVirtual[string(physical)] = made
+	}
 	return made
 }
