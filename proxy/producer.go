@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 	"time"
@@ -191,7 +192,7 @@ func (p *seamProducer) refuses(b *sequenced, verdict journal.Verdict, forced boo
 		return kerr.InvalidProducerEpoch.Code
 	case b.epoch == p.epoch && b.first == p.next, b.epoch > p.epoch && b.first == 0:
 		return 0
-	case b.epoch == p.epoch && b.first-p.next < 0: // sequences wrap
+	case b.epoch == p.epoch && (b.first-p.next)&math.MaxInt32 > 1<<30: // behind it; sequences wrap at 2³¹
 		return outOfOrder
 	}
 	return ahead

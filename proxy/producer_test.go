@@ -350,6 +350,26 @@ func TestSequencesThatComeAgainAreWrittenAndRetriesAreNot(t *testing.T) {
 	}
 }
 
+// The sequence after the largest int32 is 0. A sequence error would have librdkafka begin a new epoch.
+func TestWhatFollowsAFailedBatchComesTooEarlyAlsoWhereSequencesWrap(t *testing.T) {
+	for first, want := range map[int32]int16{
+		0: kerr.NotLeaderForPartition.Code, 1<<31 - 2: 0, 1<<31 - 4: kerr.OutOfOrderSequenceNumber.Code,
+	} {
+		s := newSeam(2, false)
+		b := sequenced{key: seamKey{topic: "orders"}, id: newcomer, first: 1<<31 - 2, last: 1<<31 - 1}
+		s.mu.Lock()
+		r := s.rule(&b, false)
+		s.mu.Unlock()
+		s.told(r.producer, passing)
+		b.first, b.last = first, first+1
+		s.mu.Lock()
+		if r = s.rule(&b, false); r.code != want {
+			t.Errorf("%d behind %d: code %d, not %d", first, 1<<31-2, r.code, want)
+		}
+		s.mu.Unlock()
+	}
+}
+
 // While no broker can be reached a call waits for the next route, and is made physical once more.
 func TestACallIsMadePhysicalByAnotherRouteAsIfForTheFirstTime(t *testing.T) {
 	const id = 7 | 1<<40 // issued in generation 1
