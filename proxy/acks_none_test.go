@@ -112,3 +112,33 @@ func TestLinksThatCarriedNoAcksAreClosedAfterAMove(t *testing.T) {
 		testkit.Eventually(t, 5*time.Second, "the link to the old cluster is closed", func() bool { return len(s.openLinks()) == 0 })
 	}
 }
+
+// The queue is full, so nobody would wait for the answer.
+func TestADrainThatGivesUpLeavesNoAnswerForAnotherCall(t *testing.T) {
+	x := newStage(t, func(c *Config) { c.Limits.QueuedCalls = 1 })
+	c := x.connect()
+	blue := x.brokers["blue"]
+	fetch, offsets := fetchFrom("orders", 0), listOffsets("orders")
+	first := c.send(fetch)
+	parked := blue.next(kmsg.Fetch)
+	c.send(produceTo("orders", 0, sampleBatch(-1, 0, 1))) // fills it
+	blue.next(kmsg.Produce)
+	x.p.gate.hold()
+	ctx, cancel := context.WithTimeout(x.ctx, 200*time.Millisecond)
+	defer cancel()
+	if err := x.p.Drain(ctx); err == nil {
+		t.Fatal("drained behind a Fetch that is not answered")
+	}
+	x.p.Release()
+	blue.quiet()
+	parked.answer(t, fetched("orders", 0, nil))
+	c.receive(fetch, first)
+	second := c.send(offsets)
+	blue.next(kmsg.ListOffsets).answer(t, listedOffsets("orders", 3))
+	c.receive(offsets, second)
+	x.nothingPends()
+	x.p.gate.hold()
+	if err := x.drained(blue, 5*time.Second); err != nil {
+		t.Fatalf("%v; inside: %d", err, x.p.gate.inside.Load())
+	}
+}

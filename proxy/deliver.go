@@ -259,15 +259,16 @@ func (s *session) confirm(ctx context.Context) error {
 			continue
 		}
 		c := &call{s: s, row: &s.p.apis[kmsg.ApiVersions], key: int16(kmsg.ApiVersions), correlation: ownCorrelation, ours: true, link: l}
+		l.pending.Add(1)
+		if err := s.push(ctx, c); err != nil { // before it is sent: an answer that nobody waits for would be taken for another call's
+			l.pending.Add(-1)
+			return err
+		}
 		message := s.p.headers.AppendRequestHeader(nil, c.key, 0, ownCorrelation, nil)
 		if l.send(message, s.p.cfg.Limits.FrameTimeout) != nil {
 			s.retire(l) // it is broken, as writeLoop finds out when it waits for the answer
 		}
-		l.pending.Add(1)
 		l.unanswered = false
-		if err := s.push(ctx, c); err != nil {
-			return err
-		}
 	}
 	return nil
 }
