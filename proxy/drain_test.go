@@ -148,3 +148,15 @@ func TestTheDrainWaitsForABatchBehindAFetchOnOneLink(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// The session may end while a call of it is on its way to the broker.
+func TestACallThatWasSentIsWaitedForThoughItsSessionEnds(t *testing.T) {
+	for range 20 {
+		d := newDesk(t, 1, nil)
+		d.s.cancel(nil)
+		c := &call{s: d.s, row: &d.p.apis[kmsg.Produce]}
+		if err := d.s.push(d.s.ctx, c); err != nil {
+			t.Fatalf("the call is not in the queue: %v", err)
+		}
+	}
+}

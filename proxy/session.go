@@ -356,11 +356,17 @@ func (s *session) forward(ctx context.Context, c *call) error {
 	return s.push(ctx, c)
 }
 
-// push puts a call into the queue; from then on it is writeLoop's.
+// push puts a call into the queue; from then on it is writeLoop's. Also when ctx has ended, if there is room: the call may have been
+// sent, and the gate's drain waits for its answer.
 func (s *session) push(ctx context.Context, c *call) error {
 	s.pending.Add(1)
 	if c.row.gate == holdAtCutover {
 		s.held.Add(1)
+	}
+	select {
+	case s.queue <- c:
+		return nil
+	default:
 	}
 	select {
 	case s.queue <- c:
