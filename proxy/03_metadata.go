@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"maps"
 	"slices"
 	"sync"
 
@@ -155,6 +156,9 @@ func (k *knownTopics) learn(r *kmsg.MetadataResponse, all bool) {
 		k.topics = make(map[string]kmsg.MetadataResponseTopic)
 	}
 	k.controller = max(r.ControllerID, 0)
+	if all && len(r.Topics) > 0 { // a broker that has just started may list none
+		k.keepOnly(r.Topics)
+	}
 	for _, t := range r.Topics {
 		switch {
 		case t.Topic == nil:
@@ -167,6 +171,17 @@ func (k *knownTopics) learn(r *kmsg.MetadataResponse, all bool) {
 			k.topics[*t.Topic] = t
 		}
 	}
+}
+
+// keepOnly forgets topics that a list of all does not have: they were deleted. The caller holds mu.
+func (k *knownTopics) keepOnly(listed []kmsg.MetadataResponseTopic) {
+	there := make(map[string]bool, len(listed))
+	for _, t := range listed {
+		if t.Topic != nil {
+			there[*t.Topic] = true
+		}
+	}
+	maps.DeleteFunc(k.topics, func(name string, _ kmsg.MetadataResponseTopic) bool { return !there[name] })
 }
 
 // has says that all that is asked for was seen.

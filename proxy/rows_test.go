@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -188,6 +189,35 @@ func TestMetadataShowsTheVirtualCluster(t *testing.T) {
 	}, resp).(*kmsg.MetadataResponse)
 	if len(ours.Topics) != 1 {
 		t.Errorf("topics %+v", ours.Topics)
+	}
+}
+
+func TestTopicsThatWereDeletedAreNotShownWhileNoBrokerAnswers(t *testing.T) {
+	r := newRig(t, identityRoute(), translate.IdentityNames(), world{host: "front", port: 9000})
+	all := metadataOf()
+	all.Topics = nil
+	for _, c := range []struct{ listed, known []string }{
+		{[]string{"orders", "payments"}, []string{"orders", "payments"}},
+		{[]string{"orders", "refunds"}, []string{"orders", "refunds"}},
+		{nil, []string{"orders", "refunds"}}, // of a broker that has just started
+	} {
+		resp := kmsg.NewPtrMetadataResponse()
+		for _, name := range c.listed {
+			resp.Topics = append(resp.Topics, kmsg.MetadataResponseTopic{Topic: kmsg.StringPtr(name)})
+		}
+		r.answer(all, nil, resp)
+		offline, err := r.call(all)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, topic := range offline.offline(false).(*kmsg.MetadataResponse).Topics {
+			got = append(got, *topic.Topic)
+		}
+		offline.release()
+		if slices.Sort(got); !slices.Equal(got, c.known) {
+			t.Errorf("after %v: %v", c.listed, got)
+		}
 	}
 }
 
