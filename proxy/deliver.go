@@ -74,6 +74,12 @@ func (s *session) deliver(c *call) error {
 }
 
 func (s *session) deliverOnce(c *call) error {
+	if newer := s.p.route.Load(); c.later != nil && newer != c.route && c.row.gate != holdAtCutover { // a move has passed it by
+		c.route = newer
+		if err := c.prepare(s.ctx); err != nil {
+			return err
+		}
+	}
 	if c.later != nil {
 		resp, err := c.later(s.ctx)
 		if err != nil {

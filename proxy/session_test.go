@@ -11,6 +11,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/big"
+	"net"
 	"runtime"
 	"testing"
 	"time"
@@ -112,6 +113,31 @@ func TestPendingFetchIsAnsweredAtAMove(t *testing.T) {
 	if p := c.receive(fetch, third).(*kmsg.FetchResponse).Topics[0].Partitions[0]; p.HighWatermark != 8 {
 		t.Fatalf("answer %+v", p)
 	}
+}
+
+// It is put together when its turn comes, which may be after the move.
+func TestAGroupIsNotAskedOfTheClusterThatWasLeft(t *testing.T) {
+	x := newStage(t, nil)
+	for cluster, b := range x.brokers {
+		at := b.listener.Addr().(*net.TCPAddr)
+		x.p.groups.coordinators().learn(cluster, "readers", 0, at.IP.String(), int32(at.Port))
+	}
+	c := x.connect()
+	fetch, describe := fetchFrom("orders", 7), kmsg.NewPtrDescribeGroupsRequest()
+	describe.Groups = []string{"readers"}
+	first := c.send(fetch)
+	x.brokers["blue"].next(kmsg.Fetch)
+	second := c.send(describe)
+	testkit.Eventually(t, 5*time.Second, "the call waits for its turn", func() bool { return x.p.openSessions()[0].pending.Load() == 2 })
+	x.p.Publish(x.route(2, "green"))
+	c.receive(fetch, first)
+	resp := kmsg.NewPtrDescribeGroupsResponse()
+	resp.Groups = []kmsg.DescribeGroupsResponseGroup{{Group: "readers", State: "Stable"}}
+	x.brokers["green"].next(kmsg.DescribeGroups).answer(t, resp)
+	if g := c.receive(describe, second).(*kmsg.DescribeGroupsResponse).Groups[0]; g.State != "Stable" {
+		t.Errorf("described as %+v", g)
+	}
+	x.brokers["blue"].quiet()
 }
 
 func TestARouteOfAnEarlierGenerationIsNotPublished(t *testing.T) {
