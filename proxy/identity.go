@@ -169,13 +169,16 @@ func (r *Route) nodesOf(brokers []int32) []int32 {
 	return out
 }
 
-// brokersBehind are the real brokers of virtual nodes.
+// brokersBehind are the real brokers of virtual nodes; −1, which the cluster refuses, for one that there is not.
 func (r *Route) brokersBehind(nodes []int32) []int32 {
 	if nodes == nil {
 		return nil
 	}
 	out := make([]int32, 0, len(nodes))
 	for _, n := range nodes {
+		if int(n) >= r.nodes() {
+			n = -1
+		}
 		out = append(out, r.brokerBehind(n))
 	}
 	return out

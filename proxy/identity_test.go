@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/switchback-proxy/switchback/internal/control"
 	"github.com/switchback-proxy/switchback/internal/testkit"
 )
 
@@ -138,5 +139,14 @@ func TestAGroupsCallWaitsWhileItsCoordinatorCannotBeReached(t *testing.T) {
 	id := c.send(heartbeat)
 	if code := c.receive(heartbeat, id).(*kmsg.HeartbeatResponse).ErrorCode; code != kerr.GroupIDNotFound.Code || dialled.Load() < 4 {
 		t.Fatalf("the answer's code is %d after %d connections", code, dialled.Load())
+	}
+}
+
+func TestReplicasOnANodeThatThereIsNotAreOnNoBroker(t *testing.T) {
+	r := Route{Active: "blue", Identity: control.Identity{Nodes: map[string][]int32{"blue": {11, 12}, "green": {1, 2, 3}}}}
+	for node, broker := range map[int32]int32{0: 11, 1: 12, 2: 11, 3: -1, 7: -1, -1: -1} {
+		if got := r.brokersBehind([]int32{node}); len(got) != 1 || got[0] != broker {
+			t.Errorf("node %d is %v, not %d", node, got, broker)
+		}
 	}
 }
