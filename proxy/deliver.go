@@ -191,17 +191,21 @@ func (s *session) makeWay() {
 	default:
 		return // Drain comes again
 	}
-	links := s.openLinks()
-	if s.held.Load() == 0 && !slices.ContainsFunc(links, (*link).isHeld) {
+	if !s.isHeld() {
 		return
 	}
-	for _, l := range links {
+	for _, l := range s.openLinks() {
 		if !l.isHeld() && l.isParked() {
 			s.retire(l)
 			l.interrupt()
 			s.wake() // if the answer begins all the same, the link is left to be closed
 		}
 	}
+}
+
+// isHeld says whether the gate's drain waits for an answer of this session, or for what it has sent without asking for one.
+func (s *session) isHeld() bool {
+	return s.held.Load() > 0 || slices.ContainsFunc(s.openLinks(), (*link).isHeld)
 }
 
 // drain waits for the answer of a call whose client is gone, if the gate's drain needs it or one behind it.
@@ -247,8 +251,12 @@ func (s *session) anew(c *call, why error) error {
 }
 
 // confirm makes sure that what was sent without asking for an answer (acks=0) has arrived: a broker takes the requests of
-// a connection one by one, so the answer to a later one says so.
+// a connection one by one, so the answer to a later one says so. A session that the drain does not wait for is left alone: with a
+// full queue behind a call that a broker keeps it would hold up the drain.
 func (s *session) confirm(ctx context.Context) error {
+	if !s.isHeld() {
+		return nil
+	}
 	select {
 	case s.sending <- struct{}{}:
 		defer func() { <-s.sending }()

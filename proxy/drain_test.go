@@ -160,3 +160,19 @@ func TestACallThatWasSentIsWaitedForThoughItsSessionEnds(t *testing.T) {
 		}
 	}
 }
+
+func TestTheDrainIsNotHeldUpByAFullQueueOfOtherCalls(t *testing.T) {
+	x := newStage(t, func(c *Config) { c.Limits.QueuedCalls = 1 })
+	c := x.connect()
+	blue := x.brokers["blue"]
+	c.send(fetchFrom("orders", 0))
+	blue.next(kmsg.Fetch) // and kept
+	for range 2 {         // the second one finds no room
+		c.send(listOffsets("orders"))
+		blue.next(kmsg.ListOffsets)
+	}
+	x.p.gate.hold()
+	if err := x.drained(blue, time.Second); err != nil {
+		t.Fatal(err)
+	}
+}
