@@ -124,6 +124,24 @@ func TestThePauseIsBounded(t *testing.T) {
 	}
 }
 
+// The refusal says to allow a longer pause, so that has to help.
+func TestALongerPauseLetsASlowStandbyDo(t *testing.T) {
+	for _, c := range []struct {
+		round          int
+		maxPause, want time.Duration
+	}{
+		{1, 2 * time.Second, 500 * time.Millisecond},
+		{1, time.Minute, time.Second},
+		{catchUpRounds - 1, time.Minute, time.Second},
+		{catchUpRounds, time.Minute, 15 * time.Second},
+		{catchUpRounds, 2 * time.Second, 500 * time.Millisecond},
+	} {
+		if got := longestRound(c.round, c.maxPause); got != c.want {
+			t.Errorf("round %d, at most %v: %v, want %v", c.round, c.maxPause, got, c.want)
+		}
+	}
+}
+
 func TestACrashAnywhereIsResumedByTheRecord(t *testing.T) {
 	ops := append(operations(), struct {
 		op        string

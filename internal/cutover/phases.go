@@ -132,7 +132,6 @@ func (r *run) prepare(ctx context.Context, st control.State) (Facts, error) {
 
 // catchUp reaches the ends again and again, until one round is short.
 func (r *run) catchUp(ctx context.Context, st control.State) (rounds int, err error) {
-	enough := min(time.Second, r.maxPause/4)
 	for rounds = 1; rounds <= catchUpRounds; rounds++ {
 		began := time.Now()
 		ends, err := r.d.cfg.Flow.Ends(ctx)
@@ -142,15 +141,25 @@ func (r *run) catchUp(ctx context.Context, st control.State) (rounds int, err er
 		if err := r.reach(ctx, st, ends, Facts{"catch_up_rounds": int64(rounds)}); err != nil {
 			return rounds, err
 		}
-		if time.Since(began) <= enough {
+		if time.Since(began) <= longestRound(rounds, r.maxPause) {
 			return rounds, nil
 		}
 	}
 	return rounds, &Error{
 		Code:    CodeLag,
-		Message: fmt.Sprintf("after %d rounds the standby is still more than %v behind", catchUpRounds, enough),
+		Message: fmt.Sprintf("after %d rounds the standby is still more than %v behind", catchUpRounds, longestRound(catchUpRounds, r.maxPause)),
 		Hint:    "slow the producers down, or allow a longer --max-pause",
 	}
+}
+
+// longestRound is how long a round may have taken to be the last. A second is aimed at; what fits into the pause will do once
+// that was tried often enough.
+func longestRound(round int, maxPause time.Duration) time.Duration {
+	fits := maxPause / 4
+	if round < catchUpRounds {
+		return min(time.Second, fits)
+	}
+	return fits
 }
 
 func (r *run) reach(ctx context.Context, st control.State, ends map[TP]End, facts Facts) error {
