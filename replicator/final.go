@@ -64,6 +64,7 @@ func passes(err error) bool {
 }
 
 func (g *groupSync) final(ctx context.Context, as func(group string) (Member, bool)) (int, error) {
+	g.takeLost()
 	groups, err := g.read(ctx, g.flow.source)
 	if err != nil {
 		return 0, err

@@ -109,6 +109,7 @@ func (f *Flow) forget(topic string, pumps []*pump) {
 		f.mu.Lock()
 		delete(f.pumps, p.tp)
 		f.mu.Unlock()
+		f.groups.lose(p.tp)
 	}
 	if left {
 		return

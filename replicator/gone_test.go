@@ -8,6 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/switchback-proxy/switchback/internal/journal"
 	"github.com/switchback-proxy/switchback/internal/testkit"
 )
 
@@ -96,6 +97,34 @@ func TestATopicThatIsMadeAnewOnBothClustersIsCopiedFromItsBeginning(t *testing.T
 			p.exact(r, p.blue, p.green, "old", 1)
 		})
 	}
+}
+
+// Brokers drop the offsets of a topic with it. Those in the new one may be the same.
+func TestOffsetsInATopicThatIsMadeAnewAreStoredAgain(t *testing.T) {
+	p := newPair(t)
+	p.blue.create(t, "old", 1, nil)
+	cfg := p.config(p.blue, p.green)
+	cfg.CheckpointInterval = time.Hour
+	r := p.start(cfg)
+	store := func() {
+		t.Helper()
+		p.blue.produce(t, "old", 0, 0, 10, time.Now())
+		p.copied(r)
+		p.exact(r, p.blue, p.green, "old", 0)
+		p.blue.commit(t, p, "g", "old", map[int32]int64{0: 3})
+		if err := r.groups.poll(p.ctx); err != nil {
+			t.Fatal(err)
+		}
+		m, _ := r.Map(journal.TP{Topic: "old"})
+		p.standsAt(t, p.green, "g", "old", 0, int64(m.ToPhysical(3).Physical))
+	}
+	store()
+	p.blue.remove(t, "old")
+	p.green.remove(t, "old")
+	testkit.Eventually(t, patience, "nothing is left of the topic", func() bool { return len(r.Status()) == 0 })
+	p.blue.create(t, "old", 1, nil)
+	testkit.Eventually(t, patience, "the new topic is there", func() bool { return len(r.Status()) == 1 })
+	store()
 }
 
 // hide lets both clusters answer for a topic with an error when they are asked for it by name, and leave it out of the list of

@@ -53,6 +53,7 @@ type groupSync struct {
 
 	mu     sync.Mutex // guards what follows
 	states map[string]*groupState
+	lost   map[journal.TP]bool // partitions of target topics that are gone, and the offsets with them; not yet known to stored
 	paused bool
 	stop   context.CancelFunc // ends the poll that began last
 }
@@ -78,7 +79,7 @@ type offsets map[journal.TP]offset
 func newGroupSync(f *Flow) *groupSync {
 	return &groupSync{
 		flow: f, polling: newToken(), stored: map[string]offsets{}, unsure: map[string]bool{},
-		states: map[string]*groupState{}, stop: func() {},
+		states: map[string]*groupState{}, lost: map[journal.TP]bool{}, stop: func() {},
 	}
 }
 
@@ -130,6 +131,7 @@ func (g *groupSync) poll(ctx context.Context) error {
 	if !g.begin(stop) {
 		return nil
 	}
+	g.takeLost()
 	groups, err := g.read(polling, g.flow.source)
 	switch {
 	case polling.Err() != nil:
@@ -162,6 +164,28 @@ func (g *groupSync) begin(stop context.CancelFunc) bool {
 	defer g.mu.Unlock()
 	g.stop = stop
 	return !g.paused
+}
+
+// lose notes that the target's topic of a partition is gone. What its groups have in one of that name later is not known.
+func (g *groupSync) lose(tp journal.TP) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.lost[tp] = true
+}
+
+// takeLost is called with polling held, before the source is asked.
+func (g *groupSync) takeLost() {
+	g.mu.Lock()
+	lost := g.lost
+	g.lost = map[journal.TP]bool{}
+	g.mu.Unlock()
+	for tp := range lost {
+		for _, have := range g.stored {
+			if _, ok := have[tp]; ok {
+				have[tp] = offset{at: notKnown}
+			}
+		}
+	}
 }
 
 // note keeps how a group fared. Members on the target are no error: then the offsets are stored at the cutover.

@@ -68,6 +68,7 @@ func (f *Flow) uproot(p *pump) {
 	f.mu.Unlock()
 	p.slot.remove(p)
 	f.fetchers.remove(p.feed)
+	f.groups.lose(p.tp)
 }
 
 // end ends the present reign; the next one begins at once.
