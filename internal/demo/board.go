@@ -26,6 +26,8 @@ func newBoard(out io.Writer, terminal bool) *board {
 
 const (
 	clearLine = "\r\x1b[K"
+	wrapOff   = "\x1b[?7l"
+	wrapOn    = "\x1b[?7h"
 	bold      = "\x1b[1m"
 	dim       = "\x1b[2m"
 	red       = "\x1b[31m"
@@ -119,10 +121,10 @@ func (b *board) run(ctx context.Context, f *fleet, s *site) {
 }
 
 func (b *board) line(ctx context.Context, s *site, acks, reads, errors int64) string {
-	active, generation, lag := "?", int64(0), int64(0)
+	active, lag := "?", int64(0)
 	if st, err := s.status(ctx); err == nil && len(st.VirtualClusters) == 1 {
 		vc := st.VirtualClusters[0]
-		active, generation = vc.Active, vc.Generation
+		active = vc.Active
 		for _, p := range vc.Partitions {
 			lag += p.LagRecords
 		}
@@ -131,8 +133,13 @@ func (b *board) line(ctx context.Context, s *site, acks, reads, errors int64) st
 	if p := s.phase.Load(); p != nil {
 		phase = *p
 	}
-	return fmt.Sprintf("%s active %s, generation %d  │ %5d acks/s  %5d reads/s  lag %4d  errors %d  │ %s",
-		b.ink(dim, b.clock()), strings.TrimPrefix(b.names(" "+active), " "), generation, acks, reads, lag, errors, phase)
+	return b.wording(active, phase, acks, reads, lag, errors)
+}
+
+// wording has up to 80 columns.
+func (b *board) wording(active, phase string, acks, reads, lag, errors int64) string {
+	return fmt.Sprintf("%s active %s │ %5d acks/s %5d reads/s lag %4d errors %d │ %s",
+		b.ink(dim, b.clock()), strings.TrimPrefix(b.names(" "+active), " "), acks, reads, lag, errors, phase)
 }
 
 func (b *board) draw(line string) {
@@ -142,6 +149,6 @@ func (b *board) draw(line string) {
 		io.WriteString(b.out, line+"\n")
 		return
 	}
-	io.WriteString(b.out, clearLine+line)
+	io.WriteString(b.out, clearLine+wrapOff+line+wrapOn) // what went on below would not be cleared
 	b.live = true
 }
