@@ -164,11 +164,11 @@ func known(id [16]byte) bool { return id != [16]byte{} }
 func recreated(side string, was, is [16]byte) *trouble {
 	return &trouble{
 		fmt.Sprintf("the %s topic was deleted and made again: its id was %x, now it is %x", side, was, is),
-		"if that was meant, delete the topic on the other cluster too; what is made of that name then is copied from its beginning",
+		"if that was meant, delete the topic on the standby, and let it be copied anew: switchback reseed TOPIC",
 	}
 }
 
-const hintAnew = "delete the topic on the target, and seed it anew"
+const hintAnew = "delete the topic on the standby, and let it be copied anew: switchback reseed TOPIC"
 
 // checkTarget judges what recovery found in the target's log.
 func (p *pump) checkTarget(part *journal.Partition) *trouble {

@@ -94,7 +94,7 @@ func (p *pump) checkSource(ctx context.Context) error {
 		return &trouble{
 			fmt.Sprintf("the source's log diverged: its epoch %d ends at %d, and %d was copied from it (unclean leader election)",
 				epoch, p.virtual(end), last),
-			"records that were copied are gone at the source; compare both clusters, and seed the topic anew",
+			"records that were copied are gone at the source; compare both clusters, delete the topic on the standby, and let it be copied anew: switchback reseed TOPIC",
 		}
 	}
 	return nil

@@ -129,7 +129,7 @@ Exit codes of all commands:
 	root.PersistentFlags().BoolVar(&o.json, "json", false, "print JSON")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(serveCommand(o), demoCommand(o), validateCommand(o), statusCommand(o), cutoverCommand(o), abortCommand(o),
-		translateCommand(o), groupCommand(o), orphansCommand(o), rehearseCommand(), explainCommand(), versionCommand(o))
+		translateCommand(o), groupCommand(o), orphansCommand(o), reseedCommand(o), rehearseCommand(), explainCommand(), versionCommand(o))
 	for _, c := range root.Commands() {
 		strictArgs(c)
 	}

@@ -160,6 +160,27 @@ func orphansCommand(o *options) *cobra.Command {
 	return c
 }
 
+func reseedCommand(o *options) *cobra.Command {
+	var vc string
+	c := &cobra.Command{
+		Use: "reseed TOPIC", Short: "Copy a topic anew that was deleted and made again", Args: cobra.ExactArgs(1),
+		Long: `Copy a topic anew, from where the active cluster has it, after it was deleted and made again under its name.
+What the standby has of the old one must be deleted there first, or it stays stopped.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.client().Reseed(cmd.Context(), vc, args[0]); err != nil {
+				return err
+			}
+			if o.json {
+				return printJSON(o.out, admin.Reseeded{Topic: args[0]})
+			}
+			_, err := fmt.Fprintf(o.out, "%s is copied anew; see switchback status --topics %s\n", args[0], args[0])
+			return err
+		},
+	}
+	c.Flags().StringVar(&vc, "virtual-cluster", "", "which one, where there are several")
+	return c
+}
+
 func rehearseCommand() *cobra.Command {
 	return notBuilt("rehearse", "Run a cutover on shadow topics and measure it", "rehearse")
 }

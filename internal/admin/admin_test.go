@@ -38,6 +38,12 @@ func newFakeCluster(t *testing.T, name string) *fakeCluster {
 
 func (c *fakeCluster) Name() string { return c.name }
 func (c *fakeCluster) Ready() error { return c.ready }
+func (c *fakeCluster) Reseed(_ context.Context, topic string) error {
+	if topic != "orders" {
+		return &cutover.Error{Code: cutover.CodeNotReseeded, Message: topic, Hint: "h"}
+	}
+	return nil
+}
 func (c *fakeCluster) Status() VirtualClusterStatus {
 	st := c.driver.State()
 	return VirtualClusterStatus{
@@ -175,6 +181,19 @@ func TestACutoverIsNotMissingBeforeTheRecordIsRead(t *testing.T) {
 		if err := client.Events(t.Context(), "x", func(Cutover) bool { return true }); codeOf(err) != cutover.CodeClusterDown {
 			t.Errorf("%s: events: %v", name, err)
 		}
+	}
+}
+
+func TestATopicIsReseededByName(t *testing.T) {
+	_, client := serve(t, "secret", newFakeCluster(t, "main"))
+	if err := client.Reseed(t.Context(), "main", "orders"); err != nil {
+		t.Fatal(err)
+	}
+	if err := client.Reseed(t.Context(), "", "moved"); codeOf(err) != cutover.CodeNotReseeded || !NothingDone(err) {
+		t.Fatal(err)
+	}
+	if err := client.Reseed(t.Context(), "other", "orders"); codeOf(err) != cutover.CodeNotFound {
+		t.Fatal(err)
 	}
 }
 

@@ -78,6 +78,16 @@ func (c *Client) Orphans(ctx context.Context) (Orphans, error) {
 	return get[Orphans](ctx, c, "/v1/orphans", nil)
 }
 
+// Reseed lets a topic be copied anew.
+func (c *Client) Reseed(ctx context.Context, virtualCluster, topic string) error {
+	path := "/v1/topics/" + url.PathEscape(topic) + "/reseed"
+	if virtualCluster != "" {
+		path += "?" + url.Values{"virtual_cluster": {virtualCluster}}.Encode()
+	}
+	_, err := ask[Reseeded](ctx, c, http.MethodPost, path, nil)
+	return err
+}
+
 // Events calls each with every state of a cutover until its end, or until each returns false. An error before the end
 // means that the stream broke: the cutover goes on.
 func (c *Client) Events(ctx context.Context, id string, each func(Cutover) bool) error {

@@ -38,7 +38,7 @@ func TestEveryRouteIsInTheDocumentation(t *testing.T) {
 
 func TestEveryFieldIsInTheDocumentation(t *testing.T) {
 	text := httpDocument(t)
-	for _, body := range []any{Status{}, Cutover{}, CutoverOrder{}, CutoverID{}, Translation{}, Group{}, Orphans{}, Failure{}} {
+	for _, body := range []any{Status{}, Cutover{}, CutoverOrder{}, CutoverID{}, Translation{}, Group{}, Orphans{}, Reseeded{}, Failure{}} {
 		for _, name := range fieldNames(reflect.TypeOf(body)) {
 			if !strings.Contains(text, `"`+name+`"`) && !strings.Contains(text, "`"+name+"`") {
 				t.Errorf("docs/http.md does not have %s of %T", name, body)
@@ -76,7 +76,7 @@ func TestEveryCodeIsInTheDocumentationWithItsStatus(t *testing.T) {
 	text := httpDocument(t)
 	for _, code := range []string{
 		codeBadRequest, codeUnauthorised, codeForbidden, codeInternal, codeMethod, codeTooLarge, cutover.CodeBadTarget, cutover.CodeNotFound,
-		cutover.CodeRunning, cutover.CodeTooLate, cutover.CodeNotBuilt, cutover.CodeClusterDown, cutover.CodeShutdown,
+		cutover.CodeRunning, cutover.CodeTooLate, cutover.CodeNotReseeded, cutover.CodeNotBuilt, cutover.CodeClusterDown, cutover.CodeShutdown,
 	} {
 		if row := fmt.Sprintf("| %d | `%s` |", statusOf(code), code); !strings.Contains(text, row) {
 			t.Errorf("docs/http.md does not have %q", row)

@@ -283,6 +283,20 @@ func (s *Server) group(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
+func (s *Server) reseed(w http.ResponseWriter, r *http.Request) error {
+	vc, err := s.cluster(r.URL.Query().Get("virtual_cluster"))
+	if err != nil {
+		return err
+	}
+	topic := r.PathValue("topic")
+	if err := vc.Reseed(r.Context(), topic); err != nil {
+		return err
+	}
+	s.cfg.Log.Info().Str("virtual_cluster", vc.Name()).Str("topic", topic).Msg("topic is copied anew")
+	writeJSON(w, http.StatusAccepted, Reseeded{topic})
+	return nil
+}
+
 func (s *Server) orphans(w http.ResponseWriter, r *http.Request) error {
 	clusters := s.cfg.Clusters
 	if name := r.URL.Query().Get("virtual_cluster"); name != "" {

@@ -32,6 +32,8 @@ type VirtualCluster interface {
 	Status() VirtualClusterStatus // all partitions and groups, sorted
 	Ready() error                 // why clients cannot be served; nil if they can
 	Cutovers() *cutover.Driver
+	// Reseed lets a topic be copied anew that was deleted and made again; errors for operators are *cutover.Error.
+	Reseed(ctx context.Context, topic string) error
 	Inspector
 }
 
@@ -92,6 +94,7 @@ func (s *Server) routes() {
 	s.guarded("GET /v1/translate", s.translate)
 	s.guarded("GET /v1/groups/{group...}", s.group)
 	s.guarded("GET /v1/orphans", s.orphans)
+	s.guarded("POST /v1/topics/{topic}/reseed", s.reseed)
 	for path, what := range map[string]string{
 		"POST /v1/rehearsals":        "rehearse",
 		"GET /v1/explain":            "explain",
@@ -225,7 +228,7 @@ func statusOf(code string) int {
 		return http.StatusRequestEntityTooLarge
 	case cutover.CodeNotFound:
 		return http.StatusNotFound
-	case cutover.CodeRunning, cutover.CodeTooLate:
+	case cutover.CodeRunning, cutover.CodeTooLate, cutover.CodeNotReseeded:
 		return http.StatusConflict
 	case cutover.CodeNotBuilt:
 		return http.StatusNotImplemented

@@ -173,6 +173,11 @@ type Orphans struct {
 	Strays  []Orphan `json:"strays"`
 }
 
+// Reseeded is the answer to POST /v1/topics/{topic}/reseed.
+type Reseeded struct {
+	Topic string `json:"topic"`
+}
+
 // Orphan is a range of physical offsets, [From, To).
 type Orphan struct {
 	Cluster   string `json:"cluster"`

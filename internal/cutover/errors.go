@@ -17,6 +17,7 @@ const (
 	CodeNotFound        = "not_found"           // no cutover of that id is known
 	CodeTooLate         = "too_late"            // it is committed, or over
 	CodeBadTarget       = "bad_target"          // the target is not the standby
+	CodeNotReseeded     = "not_reseeded"        // the topic cannot be copied anew
 	CodeNotBuilt        = "not_built"           // the design has it, this version does not
 	CodeGenerations     = "generations_used_up" // the id scheme has no room for another move
 	CodeClusterDown     = "cluster_down"        // a planned move needs both clusters

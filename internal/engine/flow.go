@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/switchback-proxy/switchback/internal/control"
+	"github.com/switchback-proxy/switchback/internal/cutover"
 	"github.com/switchback-proxy/switchback/internal/journal"
 	"github.com/switchback-proxy/switchback/internal/obs"
 	"github.com/switchback-proxy/switchback/proxy"
@@ -154,6 +156,30 @@ func (e *Engine) needFlow() (*replicator.Flow, error) {
 		return nil, fmt.Errorf("the flow cannot run: %w", problem)
 	}
 	return flow, nil
+}
+
+// Reseed lets a topic be copied anew. No cutover begins meanwhile: what a slot was sealed with must not change.
+func (e *Engine) Reseed(ctx context.Context, topic string) error {
+	flow, err := e.needFlow()
+	if err != nil {
+		return &cutover.Error{Code: cutover.CodeClusterDown, Message: err.Error(), Hint: "try again when the standby gets copies"}
+	}
+	partitions := slices.DeleteFunc(flow.Status(), func(p replicator.PartitionStatus) bool { return p.Topic != topic })
+	switch {
+	case len(partitions) == 0:
+		return &cutover.Error{Code: cutover.CodeNotFound, Message: fmt.Sprintf("no topic that is copied has the name %q", topic), Hint: "topics are named as clients see them"}
+	case !slices.ContainsFunc(partitions, func(p replicator.PartitionStatus) bool { return p.State == replicator.StateStopped }):
+		return &cutover.Error{Code: cutover.CodeNotReseeded, Message: fmt.Sprintf("topic %s is copied: none of its partitions is stopped", topic), Hint: "what happened to a topic is seen within seconds"}
+	}
+	var refused error
+	err = e.driver.Amend(ctx, func(*control.State) bool {
+		refused = flow.Reseed(ctx, topic)
+		return false
+	})
+	if refused != nil {
+		return &cutover.Error{Code: cutover.CodeNotReseeded, Message: refused.Error(), Hint: "delete it on both clusters and make it under another name, or exclude it"}
+	}
+	return err
 }
 
 // setFlowProblem tells of a change in the log. A reason that changes all the time, such as the address of the broker that was asked,

@@ -1,9 +1,11 @@
 package engine
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/switchback-proxy/switchback/internal/admin"
+	"github.com/switchback-proxy/switchback/internal/cutover"
 )
 
 func TestATopicThatIsDeletedOnBothClustersStandsInTheWayOfNoMove(t *testing.T) {
@@ -51,4 +53,27 @@ func TestATopicThatIsMadeAnewOnBothClustersGoesAlongWithTheNextMoves(t *testing.
 	_ = stop()
 	s.serve()
 	s.await("the new topic is copied after a restart", caughtUp("old"))
+}
+
+func TestATopicThatWasMadeAgainMovesAfterItIsReseeded(t *testing.T) {
+	s := newSite(t)
+	s.create("orders")
+	s.serve()
+	s.await("copied", caughtUp("orders"))
+	var refused *cutover.Error
+	if err := s.client.Reseed(t.Context(), "", "orders"); !errors.As(err, &refused) || refused.Code != cutover.CodeNotReseeded {
+		t.Fatalf("a topic that is copied: %v", err)
+	}
+	if err := s.green.DeleteTopic("orders"); err != nil {
+		t.Fatal(err)
+	}
+	s.await("the topic is seen to be another", func(vc admin.VirtualClusterStatus) bool {
+		return vc.Health == admin.Red && len(vc.Partitions) == 2 && vc.Partitions[0].State == "Stopped" && vc.Partitions[1].State == "Stopped"
+	})
+	if err := s.client.Reseed(t.Context(), "main", "orders"); err != nil {
+		t.Fatal(err)
+	}
+	s.await("copied anew", caughtUp("orders"))
+	s.cutover("green")
+	s.await("copied back", caughtUp("orders"))
 }
