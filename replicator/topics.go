@@ -224,8 +224,7 @@ func (f *Flow) createTopics(ctx context.Context, list []*topicState) error {
 	if err != nil {
 		return err
 	}
-	req := kmsg.NewPtrCreateTopicsRequest()
-	req.TimeoutMillis = 30_000
+	var all []kmsg.CreateTopicsRequestTopic
 	for _, t := range list {
 		source := f.source.topic(t.source)
 		if source == nil || configs[t.source] == nil {
@@ -239,21 +238,40 @@ func (f *Flow) createTopics(ctx context.Context, list []*topicState) error {
 			c.Name, c.Value = name, kmsg.StringPtr(configs[t.source][name])
 			one.Configs = append(one.Configs, c)
 		}
-		req.Topics = append(req.Topics, one)
+		all = append(all, one)
 		t.maxBytes = defaultMaxBytes
 		if n, err := strconv.Atoi(configs[t.source][maxMessageBytes]); err == nil {
 			t.maxBytes = n
 		}
 	}
-	if len(req.Topics) == 0 {
-		return nil
+	for len(all) > 0 {
+		req := kmsg.NewPtrCreateTopicsRequest()
+		req.TimeoutMillis = 30_000
+		n := madeAtOnce(all)
+		req.Topics, all = all[:n], all[n:]
+		resp, err := req.RequestWith(ctx, f.target.client)
+		if err != nil {
+			return fmt.Errorf("create %d topics on %s: %w", n, f.cfg.To, err)
+		}
+		f.judgeCreation(ctx, list, req, resp)
 	}
-	resp, err := req.RequestWith(ctx, f.target.client)
-	if err != nil {
-		return fmt.Errorf("create %d topics on %s: %w", len(req.Topics), f.cfg.To, err)
-	}
-	f.judgeCreation(ctx, list, req, resp)
 	return nil
+}
+
+// creationRecords bounds what one request makes: a KRaft controller writes it at once, a record for each topic, partition and
+// config, and refuses more than 10,000 ("excessively large batch operation").
+const creationRecords = 5_000
+
+// madeAtOnce is how many of the topics, at least one, go into one request.
+func madeAtOnce(topics []kmsg.CreateTopicsRequestTopic) int {
+	records := 0
+	for n, t := range topics {
+		records += 1 + max(int(t.NumPartitions), len(t.ReplicaAssignment)) + len(t.Configs)
+		if n > 0 && records > creationRecords {
+			return n
+		}
+	}
+	return len(topics)
 }
 
 // layOut copies the partition count, and, where both clusters look alike, the place of each replica: so the leader of a

@@ -46,3 +46,21 @@ func TestAConfigIsLeftOutOnlyIfTheTargetRefusesIt(t *testing.T) {
 		t.Fatalf("made with cleanup.policy %v", got)
 	}
 }
+
+func TestManyTopicsAreMadeInSeveralRequests(t *testing.T) {
+	topics := make([]kmsg.CreateTopicsRequestTopic, 3000)
+	for i := range topics {
+		topics[i].NumPartitions = 3
+		topics[i].Configs = make([]kmsg.CreateTopicsRequestTopicConfig, 1)
+	}
+	for made := 0; made < len(topics); made += 1000 {
+		if n := madeAtOnce(topics[made:]); n != 1000 {
+			t.Fatalf("behind %d topics %d are made at once", made, n)
+		}
+	}
+	topics[0].NumPartitions, topics[1].NumPartitions = -1, -1
+	topics[0].ReplicaAssignment = make([]kmsg.CreateTopicsRequestTopicReplicaAssignment, 20_000)
+	if n := madeAtOnce(topics); n != 1 {
+		t.Errorf("with one that is large, %d are made at once", n)
+	}
+}

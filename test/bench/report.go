@@ -99,7 +99,8 @@ func newReport(ctx context.Context, plan *Plan) *Report {
 func thisMachine() Machine {
 	m := Machine{Cores: runtime.NumCPU(), Go: runtime.Version(), Kafka: cluster.DefaultVersion}
 	if b, err := os.ReadFile("/proc/cpuinfo"); err == nil {
-		m.CPU = colonField(string(b), "model name")
+		info := string(b) // virtual machines give the same name to several generations
+		m.CPU = fmt.Sprintf("%s, family %s model %s", colonField(info, "model name"), colonField(info, "cpu family"), colonField(info, "model"))
 	}
 	if b, err := os.ReadFile("/proc/meminfo"); err == nil {
 		m.MemoryGB = float64(statusField(string(b), "MemTotal:")) / 1e9
