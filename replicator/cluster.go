@@ -12,7 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/switchback-proxy/switchback/internal/journal"
+	"github.com/switchback-proxy/switchback/internal/batch"
 	"github.com/switchback-proxy/switchback/translate"
 )
 
@@ -141,7 +141,7 @@ func (c *cluster) loadConfigs(ctx context.Context) {
 	req := kmsg.NewPtrDescribeConfigsRequest()
 	r := kmsg.NewDescribeConfigsRequestResource()
 	r.ResourceType, r.ResourceName = kmsg.ConfigResourceTypeBroker, strconv.Itoa(int(nodes[0]))
-	r.ConfigNames = []string{expirationConfig, protocolConfig, journal.BrokerFormatConfig}
+	r.ConfigNames = []string{expirationConfig, protocolConfig, batch.BrokerFormatConfig}
 	req.Resources = append(req.Resources, r)
 	resp, err := req.RequestWith(ctx, c.client)
 	if err != nil {
@@ -158,8 +158,8 @@ func (c *cluster) loadConfigs(ctx context.Context) {
 	if ms, err := strconv.ParseInt(values[expirationConfig], 10, 32); err == nil && ms > 0 {
 		c.expiration.Store(int64(time.Duration(ms) * time.Millisecond))
 	}
-	c.formats.Store(journal.Below(values[protocolConfig], 3, 0))
-	c.oldFormat.Store(journal.OldFormat(values[journal.BrokerFormatConfig]))
+	c.formats.Store(batch.Below(values[protocolConfig], 3, 0))
+	c.oldFormat.Store(batch.OldFormat(values[batch.BrokerFormatConfig]))
 }
 
 const (

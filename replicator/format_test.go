@@ -9,6 +9,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/switchback-proxy/switchback/internal/batch"
 	"github.com/switchback-proxy/switchback/internal/journal"
 	"github.com/switchback-proxy/switchback/internal/testkit"
 	"github.com/switchback-proxy/switchback/translate"
@@ -32,10 +33,10 @@ func (s *side) oldBrokers(protocol, broker string, topic *atomic.Pointer[string]
 			}
 			if asked.ResourceType == kmsg.ConfigResourceTypeBroker {
 				add(protocolConfig, protocol)
-				add(journal.BrokerFormatConfig, broker)
+				add(batch.BrokerFormatConfig, broker)
 			} else {
 				add(maxMessageBytes, "1000000")
-				add(journal.FormatConfig, *topic.Load())
+				add(batch.FormatConfig, *topic.Load())
 			}
 			resp.Resources = append(resp.Resources, one)
 		}
@@ -45,7 +46,7 @@ func (s *side) oldBrokers(protocol, broker string, topic *atomic.Pointer[string]
 		s.kafka.KeepControl()
 		for _, t := range r.(*kmsg.CreateTopicsRequest).Topics {
 			for _, c := range t.Configs {
-				if c.Name == journal.FormatConfig {
+				if c.Name == batch.FormatConfig {
 					created.Store(t.Topic, *c.Value)
 				}
 			}
@@ -97,14 +98,14 @@ func TestAnOldMessageFormatIsNoObstacleWhereItDoesNotCount(t *testing.T) {
 func TestTopicsAreMadeWithAMessageFormatThatCanBeFenced(t *testing.T) {
 	p := newPair(t)
 	var format atomic.Pointer[string]
-	format.Store(kmsg.StringPtr(journal.FirstFormat))
+	format.Store(kmsg.StringPtr(batch.FirstFormat))
 	created := p.green.oldBrokers("2.8-IV1", "0.10.2-IV0", &format)
 	p.blue.create(t, "orders", 1, nil)
 	p.blue.produce(t, "orders", 0, 0, 10, time.Now())
 	r := p.start(p.config(p.blue, p.green))
 	p.copied(r)
 	for _, topic := range []string{"orders", journal.Topic("blue", "green")} {
-		if got, _ := created.Load(topic); got != journal.FirstFormat {
+		if got, _ := created.Load(topic); got != batch.FirstFormat {
 			t.Errorf("%s was made with message format %v", topic, got)
 		}
 	}

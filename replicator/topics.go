@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/switchback-proxy/switchback/internal/batch"
 	"github.com/switchback-proxy/switchback/internal/journal"
 	"github.com/switchback-proxy/switchback/translate"
 )
@@ -389,7 +390,7 @@ func (f *Flow) loadLimits(ctx context.Context, wanted map[string]bool) error {
 	for virtual := range wanted {
 		if t := f.topics[virtual]; (t.maxBytes == 0 || t.format != nil) && f.target.topic(t.target) != nil {
 			r := kmsg.NewDescribeConfigsRequestResource()
-			r.ResourceType, r.ResourceName, r.ConfigNames = kmsg.ConfigResourceTypeTopic, t.target, []string{maxMessageBytes, journal.FormatConfig}
+			r.ResourceType, r.ResourceName, r.ConfigNames = kmsg.ConfigResourceTypeTopic, t.target, []string{maxMessageBytes, batch.FormatConfig}
 			req.Resources = append(req.Resources, r)
 			byTarget[t.target] = t
 		}
@@ -407,7 +408,7 @@ func (f *Flow) loadLimits(ctx context.Context, wanted map[string]bool) error {
 		for _, c := range r.Configs {
 			switch {
 			case c.Value == nil || t == nil:
-			case c.Name == journal.FormatConfig:
+			case c.Name == batch.FormatConfig:
 				t.format = f.unwritable(*c.Value)
 			case c.Name == maxMessageBytes:
 				if n, err := strconv.Atoi(*c.Value); err == nil {
@@ -421,12 +422,12 @@ func (f *Flow) loadLimits(ctx context.Context, wanted map[string]bool) error {
 
 // unwritable says why a topic of the target with this message format cannot be written; nil if it can.
 func (f *Flow) unwritable(format string) *trouble {
-	if !f.target.formats.Load() || !journal.OldFormat(format) {
+	if !f.target.formats.Load() || !batch.OldFormat(format) {
 		return nil
 	}
 	return &trouble{
 		fmt.Sprintf("%s stores the topic in message format %s, which has no producer ids", f.cfg.To, format),
-		fmt.Sprintf("set %s of the topic to %s or later there; it goes on by itself", journal.FormatConfig, journal.FirstFormat),
+		fmt.Sprintf("set %s of the topic to %s or later there; it goes on by itself", batch.FormatConfig, batch.FirstFormat),
 	}
 }
 
@@ -444,7 +445,7 @@ func (f *Flow) sourceConfigs(ctx context.Context, list []*topicState) (map[strin
 		out[t.source] = map[string]string{timestampType: "CreateTime"}
 		bySource[t.source] = t
 		if f.target.oldFormat.Load() {
-			out[t.source][journal.FormatConfig] = journal.FirstFormat
+			out[t.source][batch.FormatConfig] = batch.FirstFormat
 		}
 	}
 	resp, err := req.RequestWith(ctx, f.source.client)
@@ -477,7 +478,7 @@ const timestampType = "message.timestamp.type"
 func notCopied(config string) bool {
 	switch config {
 	case timestampType, "leader.replication.throttled.replicas", "follower.replication.throttled.replicas",
-		journal.FormatConfig, "message.downconversion.enable":
+		batch.FormatConfig, "message.downconversion.enable":
 		return true
 	}
 	return false

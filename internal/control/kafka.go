@@ -10,6 +10,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/switchback-proxy/switchback/internal/batch"
 )
 
 // The highest versions we use. AddPartitionsToTxn above 3 is for brokers, EndTxn above 4 changes the epoch, so that the
@@ -164,10 +166,8 @@ func (l *Log) oldFormat(ctx context.Context) bool {
 	}
 	for _, r := range configs {
 		for _, c := range r.Configs {
-			var major, minor int
-			if c.Key == "log.message.format.version" && c.Value != nil {
-				n, _ := fmt.Sscanf(*c.Value, "%d.%d", &major, &minor)
-				return n == 2 && major == 0 && minor < 11
+			if c.Key == batch.BrokerFormatConfig && c.Value != nil {
+				return batch.OldFormat(*c.Value)
 			}
 		}
 	}

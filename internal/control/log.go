@@ -135,7 +135,7 @@ func (l *Log) createTopic(ctx context.Context) error {
 		configs["min.insync.replicas"] = kmsg.StringPtr("2")
 	}
 	if l.oldFormat(ctx) {
-		configs["message.format.version"] = kmsg.StringPtr("0.11.0")
+		configs[batch.FormatConfig] = kmsg.StringPtr(batch.FirstFormat)
 	}
 	resp, err := admin.CreateTopic(ctx, int32(l.wantPartitions()), factor, configs, topicName)
 	if err == nil {

@@ -177,7 +177,7 @@ func (e *Engine) Reseed(ctx context.Context, topic string) error {
 		return false
 	})
 	if refused != nil {
-		return &cutover.Error{Code: cutover.CodeNotReseeded, Message: refused.Error(), Hint: "delete it on both clusters and make it under another name, or exclude it"}
+		return &cutover.Error{Code: cutover.CodeNotReseeded, Message: refused.Error(), Hint: "delete it on both clusters: what is made of that name then is copied from its beginning; or exclude it"}
 	}
 	return err
 }

@@ -163,7 +163,7 @@ func Create(ctx context.Context, client *kgo.Client, from, to string, slots int3
 	t.Topic, t.NumPartitions, t.ReplicationFactor = topic, slots, replication
 	configs := TopicConfigs()
 	if oldFormat {
-		configs[FormatConfig] = FirstFormat
+		configs[batch.FormatConfig] = batch.FirstFormat
 	}
 	for k, v := range configs {
 		c := kmsg.NewCreateTopicsRequestTopicConfig()

@@ -1,4 +1,4 @@
-package journal
+package batch
 
 import "fmt"
 
